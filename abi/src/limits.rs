@@ -1,0 +1,50 @@
+//! How much of everything a card has: the one place from which a build takes its sizes.
+//!
+//! The hardware sizes its tables with these, the capability registers report them, and the
+//! driver reads the registers. A build with other numbers needs a change here and nowhere else.
+
+/// log2 of the number of queue pairs.
+pub const LOG_QPS: usize = 8;
+/// Queue pairs. QPN 0 is never used (the wire forbids it), so one less can exist at a time.
+pub const QPS: usize = 1 << LOG_QPS;
+/// log2 of the number of completion queues.
+pub const LOG_CQS: usize = 8;
+/// Completion queues.
+pub const CQS: usize = 1 << LOG_CQS;
+/// log2 of the number of memory regions.
+pub const LOG_MRS: usize = 10;
+/// Memory regions. Index 0 is never used, so that a key of zero is never valid.
+pub const MRS: usize = 1 << LOG_MRS;
+/// Protection domains are 16-bit labels that the driver hands out.
+pub const PDS: usize = 1 << 16;
+
+/// log2 of the deepest send queue, in requests.
+pub const LOG_SQ_DEPTH: usize = 9;
+/// Deepest send queue, in requests; also the most requests of one QP that are under way at once.
+pub const SQ_DEPTH: usize = 1 << LOG_SQ_DEPTH;
+/// log2 of the deepest completion queue, in entries.
+pub const LOG_CQ_DEPTH: usize = 16;
+/// Deepest completion queue, in entries.
+pub const CQ_DEPTH: usize = 1 << LOG_CQ_DEPTH;
+/// log2 of the deepest event queue, in entries.
+pub const LOG_EQ_DEPTH: usize = 16;
+
+/// Most requests that one fetch takes from a send queue.
+pub const FETCH_BATCH: usize = 8;
+/// Scatter/gather entries in a request of one 64-byte unit.
+pub const SGES_ONE_UNIT: usize = 2;
+/// Most scatter/gather entries of a request (two 64-byte units).
+pub const MAX_SGES: usize = 6;
+/// Largest message, bytes (RETH length above it is an invalid request, IBTA vol. 1 9.4.3).
+pub const MAX_MESSAGE: u32 = 1 << 31;
+/// Largest path MTU, bytes.
+pub const MAX_MTU: usize = 4096;
+/// MSI-X vectors.
+pub const VECTORS: usize = 32;
+/// Clock of the core, kHz.
+pub const CLOCK_KHZ: u32 = 250_000;
+
+/// Bytes of one beat of every internal stream.
+pub const BEAT_BYTES: usize = 64;
+/// Bits of one beat.
+pub const BEAT_BITS: usize = BEAT_BYTES * 8;
