@@ -319,7 +319,9 @@ mod tests {
     #[test]
     fn wire_bytes_are_those_of_the_published_table() {
         // Section 6 of the facts sheet: bytes on the wire per message at MTU 4096.
-        for (message, bytes) in [(0, 98), (1, 102), (8, 106), (64, 162), (256, 354), (1024, 1122), (4096, 4194), (65536, 66864), (1 << 20, 1_069_584)] {
+        for (message, bytes) in
+            [(0, 98), (1, 102), (8, 106), (64, 162), (256, 354), (1024, 1122), (4096, 4194), (65536, 66864), (1 << 20, 1_069_584)]
+        {
             assert_eq!(write_wire_bytes(message, 4096, 54), bytes, "{message} bytes");
         }
     }

@@ -1,1 +1,17 @@
-pub fn x(){}
+//! The card, described in RustHDL: one 250 MHz clock, 512-bit streams.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`bus`] | what travels between blocks: the stream bundle and every record |
+//! | [`prim`] | small parts: memories, FIFOs, shifters, the CRC network |
+//! | [`dma`] | host memory: read and write engines over AXI4 |
+//! | [`rx`] | from the MAC to host memory |
+//! | [`testing`] | the bench that steps a block in RustHDL and repeats the run on verilated Verilog |
+
+#![forbid(unsafe_code)]
+
+pub mod bus;
+pub mod dma;
+pub mod prim;
+pub mod rx;
+pub mod testing;

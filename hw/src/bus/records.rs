@@ -1,0 +1,251 @@
+//! Records that travel on streams. The first field of a record is its least significant.
+
+use rust_hdl::prelude::*;
+
+/// One beat of a packet, byte 0 in bits 7:0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct Beat {
+    /// 64 bytes.
+    pub data: Bits<512>,
+    /// Bytes that count, 1 to 64; 64 on every beat but the last.
+    pub bytes: Bits<7>,
+    /// Last beat of the packet.
+    pub last: Bit,
+}
+
+/// A whole line of 64 bytes of host memory, or of a packet's payload as it lies in the frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct Line {
+    /// 64 bytes.
+    pub data: Bits<512>,
+    /// Last line of the request or of the packet.
+    pub last: Bit,
+}
+
+/// A read of host memory. The answer is one [`Line`] for every aligned 64-byte line that the range
+/// touches, in order, over all requests in order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct ReadReq {
+    /// Bus address of the first byte.
+    pub addr: Bits<64>,
+    /// Bytes, 1 to 4096.
+    pub len: Bits<13>,
+}
+
+/// A write to host memory. Behind it, on the line stream, comes one [`Line`] for every aligned
+/// 64-byte line that the range touches; bytes outside the range are not written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct WriteReq {
+    /// Bus address of the first byte.
+    pub addr: Bits<64>,
+    /// Bytes, 1 to 4096.
+    pub len: Bits<13>,
+}
+
+/// What the receive parser found in a frame that it lets through.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct RxHead {
+    /// BTH opcode.
+    pub opcode: Bits<8>,
+    /// Solicited event.
+    pub solicited: Bit,
+    /// AckReq.
+    pub ack_req: Bit,
+    /// Pad count.
+    pub pad: Bits<2>,
+    /// Destination QPN.
+    pub qpn: Bits<24>,
+    /// PSN.
+    pub psn: Bits<24>,
+    /// RETH virtual address; valid for opcodes with a RETH.
+    pub va: Bits<64>,
+    /// RETH remote key.
+    pub rkey: Bits<32>,
+    /// RETH length, bytes.
+    pub dma_len: Bits<32>,
+    /// AETH syndrome; valid for opcodes with an AETH.
+    pub syndrome: Bits<8>,
+    /// AETH MSN.
+    pub msn: Bits<24>,
+    /// Immediate; valid for opcodes with ImmDt.
+    pub imm: Bits<32>,
+    /// Payload bytes without pad, 0 to 4096.
+    pub len: Bits<13>,
+    /// Byte of the first payload line at which the payload begins. The number of payload lines
+    /// is `ceil((offset + len) / 64)`, or 0 without payload.
+    pub offset: Bits<6>,
+    /// The frame is IPv6.
+    pub ipv6: Bit,
+    /// Source address in wire order, first byte in bits 7:0; an IPv4 address is in the last four bytes, the others 0.
+    pub source_ip: Bits<128>,
+}
+
+/// The context of a QP as the command processor broadcasts it; every table takes what it needs.
+/// Bytes of multi-byte addresses are in wire order, first byte in the lowest bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct QpContext {
+    /// [`verbena_abi::queue::QpState`].
+    pub state: Bits<3>,
+    /// [`verbena_abi::queue::qp_flags`].
+    pub flags: Bits<3>,
+    /// [`verbena_abi::queue::access`].
+    pub access: Bits<4>,
+    /// Path MTU code, 1 to 5.
+    pub mtu: Bits<3>,
+    /// Protection domain.
+    pub pd: Bits<16>,
+    /// Time to live or hop limit.
+    pub ttl: Bits<8>,
+    /// Type of service or traffic class.
+    pub traffic_class: Bits<8>,
+    /// CQ of the send queue.
+    pub send_cqn: Bits<16>,
+    /// QPN of the peer.
+    pub remote_qpn: Bits<24>,
+    /// First PSN to send.
+    pub sq_psn: Bits<24>,
+    /// First PSN to expect.
+    pub rq_psn: Bits<24>,
+    /// UDP source port.
+    pub source_port: Bits<16>,
+    /// 802.1Q tag control information.
+    pub vlan_tci: Bits<16>,
+    /// Station address of the peer.
+    pub remote_mac: Bits<48>,
+    /// P_Key.
+    pub pkey: Bits<16>,
+    /// IP address of the peer, as in [`RxHead::source_ip`].
+    pub remote_ip: Bits<128>,
+    /// Send queue, address of slot 0.
+    pub sq_address: Bits<64>,
+    /// Where progress is written.
+    pub progress_address: Bits<64>,
+    /// log2 of the send queue's slots.
+    pub sq_log_depth: Bits<4>,
+}
+
+/// A write of a QP's context into all tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct QpWrite {
+    /// Write now.
+    pub valid: Bit,
+    /// Which QP.
+    pub qpn: Bits<8>,
+    /// The transition is to RTR: responder state starts from `rq_psn`.
+    pub start_rx: Bit,
+    /// The transition is to RTS: requester state starts from `sq_psn`.
+    pub start_tx: Bit,
+    /// The QP starts from nothing (create or to RESET): all state is cleared.
+    pub clear: Bit,
+    /// The context.
+    pub context: QpContext,
+}
+
+/// A memory region as the key check sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct MrEntry {
+    /// In use.
+    pub valid: Bit,
+    /// Changing part of the key.
+    pub tag: Bits<8>,
+    /// Protection domain.
+    pub pd: Bits<16>,
+    /// [`verbena_abi::queue::access`].
+    pub access: Bits<4>,
+    /// Address of the first byte as consumers and peers name it.
+    pub base: Bits<64>,
+    /// Bytes.
+    pub len: Bits<64>,
+    /// What to add to such an address to get the bus address, modulo 2^64.
+    pub delta: Bits<64>,
+}
+
+/// A write of a memory region into all tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct MrWrite {
+    /// Write now.
+    pub valid: Bit,
+    /// Which region.
+    pub index: Bits<10>,
+    /// The region.
+    pub entry: MrEntry,
+}
+
+/// What the responder wants sent: an acknowledgement or a NAK.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct AckReq {
+    /// The QP that answers.
+    pub qpn: Bits<8>,
+    /// PSN to acknowledge or to refuse.
+    pub psn: Bits<24>,
+    /// AETH syndrome.
+    pub syndrome: Bits<8>,
+    /// Messages completed.
+    pub msn: Bits<24>,
+}
+
+/// An acknowledgement that arrived for the requester.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct AckIn {
+    /// The QP that sent the request.
+    pub qpn: Bits<8>,
+    /// PSN acknowledged or refused.
+    pub psn: Bits<24>,
+    /// AETH syndrome.
+    pub syndrome: Bits<8>,
+}
+
+/// What the transmitter builds one packet from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct PacketDesc {
+    /// The QP that sends.
+    pub qpn: Bits<8>,
+    /// BTH opcode.
+    pub opcode: Bits<8>,
+    /// Solicited event.
+    pub solicited: Bit,
+    /// AckReq.
+    pub ack_req: Bit,
+    /// PSN.
+    pub psn: Bits<24>,
+    /// RETH virtual address.
+    pub va: Bits<64>,
+    /// RETH remote key.
+    pub rkey: Bits<32>,
+    /// RETH length, bytes.
+    pub dma_len: Bits<32>,
+    /// A RETH follows the BTH.
+    pub has_reth: Bit,
+    /// An AETH follows the BTH: syndrome in bits 31:24 and MSN in bits 23:0 of `rkey`.
+    pub has_aeth: Bit,
+    /// Payload bytes, 0 to 4096.
+    pub len: Bits<13>,
+}
+
+/// A completion for the CQ writer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct CqeReq {
+    /// Completion queue.
+    pub cqn: Bits<8>,
+    /// Queue pair.
+    pub qpn: Bits<8>,
+    /// Index of the request.
+    pub index: Bits<16>,
+    /// [`verbena_abi::queue::CqeStatus`].
+    pub status: Bits<8>,
+    /// [`verbena_abi::queue::WqeOp`].
+    pub opcode: Bits<8>,
+    /// AETH syndrome, or 0.
+    pub syndrome: Bits<8>,
+}
+
+/// An event for the event writer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct EventReq {
+    /// Number of the queue or tag of the command.
+    pub number: Bits<16>,
+    /// [`verbena_abi::queue::EventKind`].
+    pub kind: Bits<8>,
+    /// Code.
+    pub code: Bits<8>,
+}

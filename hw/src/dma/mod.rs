@@ -1,0 +1,1 @@
+//! Host memory: read and write engines over AXI4.
