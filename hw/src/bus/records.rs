@@ -220,6 +220,167 @@ pub struct PacketDesc {
     pub has_aeth: Bit,
     /// Payload bytes, 0 to 4096.
     pub len: Bits<13>,
+    /// Nothing is sent: the request was refused. Keeps the count of finished requests true.
+    pub is_void: Bit,
+    /// Last packet of its request.
+    pub ends_request: Bit,
+}
+
+/// A send queue's doorbell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct SqBell {
+    /// Queue pair.
+    pub qpn: Bits<8>,
+    /// Free-running producer index.
+    pub index: Bits<16>,
+}
+
+/// Requests on their way from a send queue: `count` entries from `index` on are being read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct Fetch {
+    /// Queue pair.
+    pub qpn: Bits<8>,
+    /// Index of the first.
+    pub index: Bits<16>,
+    /// How many, 1 to 8.
+    pub count: Bits<4>,
+    /// Each has two lines.
+    pub two_units: Bit,
+}
+
+/// A scatter/gather entry with the request that it belongs to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct SgeItem {
+    /// Queue pair.
+    pub qpn: Bits<8>,
+    /// Index of the request.
+    pub index: Bits<16>,
+    /// Success makes a completion entry.
+    pub signaled: Bit,
+    /// Solicited event.
+    pub solicited: Bit,
+    /// The request is malformed; there is no entry.
+    pub is_bad: Bit,
+    /// There is an entry (a request may have none).
+    pub has_sge: Bit,
+    /// Last item of the request.
+    pub last: Bit,
+    /// Remote virtual address.
+    pub remote_va: Bits<64>,
+    /// Remote key.
+    pub rkey: Bits<32>,
+    /// Address of the entry.
+    pub va: Bits<64>,
+    /// Bytes of the entry.
+    pub len: Bits<32>,
+    /// Local key of the entry.
+    pub lkey: Bits<32>,
+}
+
+/// A range of local memory, checked and translated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct Piece {
+    /// Bus address.
+    pub addr: Bits<64>,
+    /// Bytes, at least 1.
+    pub len: Bits<32>,
+}
+
+/// A request whose pieces are all checked; they precede it on the piece stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct WqeHead {
+    /// Queue pair.
+    pub qpn: Bits<8>,
+    /// Index of the request.
+    pub index: Bits<16>,
+    /// Success makes a completion entry.
+    pub signaled: Bit,
+    /// Solicited event.
+    pub solicited: Bit,
+    /// [`verbena_abi::queue::CqeStatus`]: other than success, nothing is sent.
+    pub status: Bits<4>,
+    /// Number of pieces.
+    pub pieces: Bits<3>,
+    /// Bytes of all pieces; at most 2^31 when `status` is success.
+    pub len: Bits<32>,
+    /// Remote virtual address.
+    pub remote_va: Bits<64>,
+    /// Remote key.
+    pub rkey: Bits<32>,
+    /// Path MTU code.
+    pub mtu: Bits<3>,
+    /// Bytes of headers before extension headers: 54, 58, 74 or 78.
+    pub header_len: Bits<7>,
+}
+
+/// A request that got its PSNs, for the requester's table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct Issue {
+    /// Queue pair.
+    pub qpn: Bits<8>,
+    /// Index of the request.
+    pub index: Bits<16>,
+    /// PSN of its last packet; if refused, of the last packet before it.
+    pub last_psn: Bits<24>,
+    /// Success makes a completion entry.
+    pub signaled: Bit,
+    /// [`verbena_abi::queue::CqeStatus`].
+    pub status: Bits<4>,
+}
+
+/// Finished headers of a packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct Header {
+    /// The headers in wire order, first byte in the lowest bits; zero behind them.
+    pub bytes: Bits<752>,
+    /// Bytes of the headers, 54 to 94; never a multiple of 4, so never 64.
+    pub len: Bits<7>,
+    /// Bytes of payload.
+    pub payload: Bits<13>,
+    /// Bytes of pad.
+    pub pad: Bits<2>,
+    /// IPv6, not IPv4.
+    pub ipv6: Bit,
+    /// With a tag.
+    pub vlan: Bit,
+}
+
+/// A beat of a frame on its way through the ICRC stage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct FrameBeat {
+    /// 64 bytes; the ICRC's are zero.
+    pub data: Bits<512>,
+    /// Bytes that count, 1 to 64; 64 on every beat but the last.
+    pub bytes: Bits<7>,
+    /// Last beat of the frame.
+    pub last: Bit,
+    /// First beat of the frame.
+    pub first: Bit,
+    /// Second beat of the frame.
+    pub second: Bit,
+    /// The last byte that the ICRC covers is in this beat.
+    pub ends_icrc: Bit,
+    /// Bytes of this beat that it covers, modulo 64, if so.
+    pub covered: Bits<6>,
+    /// IPv6, not IPv4.
+    pub ipv6: Bit,
+    /// With a tag.
+    pub vlan: Bit,
+}
+
+/// A part of a packet's payload to be gathered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct GatherReq {
+    /// Bus address.
+    pub addr: Bits<64>,
+    /// Bytes, 1 to 4096.
+    pub len: Bits<13>,
+    /// First part: payload begins at `offset` of the packet's first line.
+    pub first: Bit,
+    /// Byte of the line.
+    pub offset: Bits<6>,
+    /// Last part of the packet.
+    pub last: Bit,
 }
 
 /// A completion for the CQ writer.
@@ -248,4 +409,57 @@ pub struct EventReq {
     pub kind: Bits<8>,
     /// Code.
     pub code: Bits<8>,
+}
+
+/// A write to BAR0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct BarWrite {
+    /// Byte offset; the last two bits do not count.
+    pub offset: Bits<24>,
+    /// The four bytes.
+    pub value: Bits<32>,
+}
+
+/// A doorbell of a completion queue: new consumer index, or arm.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct CqBell {
+    /// Which CQ.
+    pub cqn: Bits<8>,
+    /// Consumer index up to which the driver has seen entries.
+    pub index: Bits<24>,
+    /// [`verbena_abi::regs::ArmKind`]; 0 unless `is_arm`.
+    pub kind: Bits<2>,
+    /// It arms; otherwise it frees entries.
+    pub is_arm: Bit,
+}
+
+/// A completion queue as the CQ writer sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct CqEntry {
+    /// In use.
+    pub valid: Bit,
+    /// Address of entry 0, 64-byte aligned.
+    pub address: Bits<64>,
+    /// log2 of the number of entries.
+    pub log_depth: Bits<5>,
+}
+
+/// A write of a completion queue into all tables; its state starts from nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct CqWrite {
+    /// Write now.
+    pub valid: Bit,
+    /// Which CQ.
+    pub cqn: Bits<8>,
+    /// The queue.
+    pub entry: CqEntry,
+}
+
+/// A send queue's progress for the host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct Progress {
+    /// Where the host wants it.
+    pub addr: Bits<64>,
+    /// Index of the oldest request that is not done.
+    pub index: Bits<16>,
 }

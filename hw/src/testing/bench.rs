@@ -64,7 +64,7 @@ impl<B: Block> Bench<B> {
 
     /// Repeats the whole run on verilated Verilog and fails where an output differs.
     pub fn finish(self) {
-        let verilog = generate_verilog(&self.uut);
+        let verilog = crate::untangle(&generate_verilog(&self.uut));
         lockstep::check(&self.name, &verilog, &self.ports, &self.trace);
     }
 }

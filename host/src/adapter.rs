@@ -1,0 +1,428 @@
+//! One opened card: its limits, its addresses, its counters, and the numbers of its objects.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use verbena_abi::arith::Ring;
+use verbena_abi::queue::{CommandCode, CommandOp, Eqe};
+use verbena_abi::regs::{self, AbiVersion, Counter, EqConfig, EqConsumer, Id, MacHi, MacLo, Status};
+use verbena_abi::ABI_VERSION;
+
+use crate::command::{Callback, CloseCallback, CloseStatus, CommandWindow, Submitted};
+use crate::cq::Cq;
+use crate::device::{Bar, Device};
+use crate::error::Error;
+use crate::events::EventQueue;
+use crate::lock;
+use crate::numbers::Numbers;
+use crate::qp::Qp;
+
+/// Blocking calls read the status register after each so many waits, in case that an event was lost.
+const POLL_COMMAND_EVERY: u32 = 16;
+
+/// What the operator chooses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdapterConfig {
+    /// Station address, byte 0 first on the wire. Not zero, not a group address.
+    pub mac: [u8; 6],
+    /// IPv4 address, if the adapter has one.
+    pub ipv4: Option<Ipv4Addr>,
+    /// IPv6 address, if the adapter has one.
+    pub ipv6: Option<Ipv6Addr>,
+    /// Interrupt vector of the event queue.
+    pub event_vector: u8,
+    /// How often a blocking call lets [`Device::wait`] run before it gives up.
+    pub max_waits: u32,
+}
+
+impl AdapterConfig {
+    /// Returns a configuration with vector 0 and 20,000 waits.
+    pub const fn new(mac: [u8; 6], ipv4: Option<Ipv4Addr>, ipv6: Option<Ipv6Addr>) -> Self {
+        Self { mac, ipv4, ipv6, event_vector: 0, max_waits: 20_000 }
+    }
+}
+
+/// Limits of a card, as its capability registers report them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdapterInfo {
+    /// Version of the card's interface: major, minor.
+    pub abi_version: (u16, u16),
+    /// Queue pairs that can exist at a time (QPN 0 is not usable and not counted).
+    pub max_qps: u32,
+    /// Completion queues.
+    pub max_cqs: u32,
+    /// Memory regions (index 0 is not usable and not counted).
+    pub max_mrs: u32,
+    /// Protection domains that can exist at a time (label 0 stays unused).
+    pub max_pds: u32,
+    /// Deepest send queue, requests.
+    pub max_send_depth: u32,
+    /// Deepest receive queue, requests; 0: the card has none.
+    pub max_receive_depth: u32,
+    /// Deepest completion queue, entries.
+    pub max_cq_depth: u32,
+    /// SGEs of an initiator request.
+    pub max_send_sges: u32,
+    /// SGEs of a receive request.
+    pub max_receive_sges: u32,
+    /// SGEs of a read request.
+    pub max_read_sges: u32,
+    /// Inline data of a request, bytes. 0 as long as the interface has no layout for it, whatever the card says.
+    pub max_inline_bytes: u32,
+    /// Largest message, bytes.
+    pub max_message_bytes: u32,
+    /// Largest path MTU, bytes.
+    pub max_mtu_bytes: u32,
+    /// Interrupt vectors.
+    pub vectors: u32,
+    /// READs and atomics that a QP answers at once.
+    pub max_inbound_reads: u32,
+    /// READs and atomics that a QP has outstanding.
+    pub max_outbound_reads: u32,
+    /// Clock of the core, kHz.
+    pub clock_khz: u32,
+}
+
+/// Values of all counters of a card.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counters([u32; Counter::COUNT]);
+
+impl Counters {
+    /// Returns one value. Counters start at reset and wrap.
+    pub fn get(&self, counter: Counter) -> u32 {
+        self.0[counter as usize]
+    }
+
+    /// Returns name and value of each counter.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u32)> + '_ {
+        Counter::ALL.iter().zip(self.0).map(|((_, name, _), value)| (*name, value))
+    }
+}
+
+/// What the driver saw of the card that should not be. All zero on a sane card.
+#[derive(Debug, Default)]
+pub struct Anomalies {
+    unknown_events: AtomicU64,
+    stray_completions: AtomicU64,
+    lost_objects: AtomicU64,
+}
+
+impl Anomalies {
+    /// Returns the number of events of no known kind or object. One for an object that was closed
+    /// while its event was under way counts as well.
+    pub fn unknown_events(&self) -> u64 {
+        self.unknown_events.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of completion entries that belong to no outstanding request.
+    pub fn stray_completions(&self) -> u64 {
+        self.stray_completions.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of objects that the card refused to give up. Their memory is kept for good.
+    pub fn lost_objects(&self) -> u64 {
+        self.lost_objects.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count_unknown_event(&self) {
+        self.unknown_events.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_stray_completion(&self) {
+        self.stray_completions.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Numbers of all kinds, and the changing part of each region's last key.
+pub(crate) struct NumberSpace {
+    pub(crate) qps: Numbers,
+    pub(crate) cqs: Numbers,
+    pub(crate) mrs: Numbers,
+    pub(crate) pds: Numbers,
+    pub(crate) key_tags: Vec<u8>,
+}
+
+/// Selects one kind in a [`NumberSpace`].
+pub(crate) type Kind = fn(&mut NumberSpace) -> &mut Numbers;
+
+/// One opened card.
+pub struct Adapter {
+    device: Arc<dyn Device>,
+    config: AdapterConfig,
+    info: AdapterInfo,
+    pub(crate) window: Mutex<CommandWindow>,
+    pub(crate) events: EventQueue,
+    pub(crate) numbers: Mutex<NumberSpace>,
+    pub(crate) anomalies: Anomalies,
+    qps: Mutex<Vec<Weak<Qp>>>,
+    cqs: Mutex<Vec<Weak<Cq>>>,
+}
+
+impl std::fmt::Debug for Adapter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Adapter").field("config", &self.config).field("info", &self.info).finish_non_exhaustive()
+    }
+}
+
+impl Adapter {
+    /// Opens a card: checks identity and version, waits until it is ready, reads its limits, gives
+    /// it its addresses and an event queue.
+    ///
+    /// Blocks up to [`AdapterConfig::max_waits`] waits. Fails with [`Error::NotVerbena`],
+    /// [`Error::AbiVersion`], [`Error::DeviceRemoved`], [`Error::NotReady`], [`Error::BadCapability`],
+    /// [`Error::BadValue`] for a station address that is none, [`Error::AboveLimit`] for the vector, or [`Error::OutOfMemory`].
+    pub fn open(device: Arc<dyn Device>, config: AdapterConfig) -> Result<Arc<Self>, Error> {
+        if config.mac == [0; 6] || config.mac[0] & 1 != 0 {
+            let value = config.mac.iter().fold(0, |value, byte| value << 8 | u64::from(*byte));
+            return Err(Error::BadValue { what: "station address", value, allowed: "individual addresses other than zero" });
+        }
+        let abi_version = identify(device.bar())?;
+        wait_until_ready(&*device, config.max_waits)?;
+        let (info, log_eq_limit) = crate::capabilities::read(device.bar(), abi_version)?;
+        if u32::from(config.event_vector) >= info.vectors {
+            let limit = u64::from(info.vectors.saturating_sub(1));
+            return Err(Error::AboveLimit { what: "event_vector", value: u64::from(config.event_vector), limit });
+        }
+
+        // Room for all that can be outstanding: an arm and an overrun of each CQ, two faults of each QP, one command.
+        let wanted = Ring::with_slots(2 * (info.max_cqs + info.max_qps + 1) + 1);
+        let ring = Ring::new(wanted.log_depth().min(log_eq_limit));
+        let memory = Arc::clone(&device).alloc(ring.depth() as usize * size_of::<Eqe>(), 4096)?;
+
+        let bar = device.bar();
+        write_addresses(bar, &config);
+        bar.write32(regs::EqBaseLo::OFFSET, memory.iova() as u32);
+        bar.write32(regs::EqBaseHi::OFFSET, (memory.iova() >> 32) as u32);
+        bar.write32(EqConsumer::OFFSET, 0);
+        let eq_config = EqConfig::reset()
+            .with(EqConfig::LOG_DEPTH, u32::from(ring.log_depth()))
+            .with(EqConfig::VECTOR, u32::from(config.event_vector))
+            .with(EqConfig::ENABLE, 1);
+        bar.write32(EqConfig::OFFSET, eq_config.raw());
+
+        let numbers = NumberSpace {
+            qps: Numbers::new("QPs", 1, info.max_qps + 1),
+            cqs: Numbers::new("CQs", 0, info.max_cqs),
+            mrs: Numbers::new("memory regions", 1, info.max_mrs + 1),
+            pds: Numbers::new("protection domains", 1, info.max_pds + 1),
+            key_tags: vec![0; info.max_mrs as usize + 1],
+        };
+        let qps = Mutex::new((0..=info.max_qps).map(|_| Weak::new()).collect());
+        let cqs = Mutex::new((0..info.max_cqs).map(|_| Weak::new()).collect());
+        Ok(Arc::new(Self {
+            device,
+            config,
+            info,
+            window: Mutex::default(),
+            events: EventQueue::new(ring, memory),
+            numbers: Mutex::new(numbers),
+            anomalies: Anomalies::default(),
+            qps,
+            cqs,
+        }))
+    }
+
+    /// Returns the limits of the card.
+    pub fn info(&self) -> &AdapterInfo {
+        &self.info
+    }
+
+    /// Returns what it was opened with.
+    pub fn config(&self) -> &AdapterConfig {
+        &self.config
+    }
+
+    /// Returns the card's backend.
+    pub fn device(&self) -> &Arc<dyn Device> {
+        &self.device
+    }
+
+    /// Reads all counters: one register read each, so not one consistent snapshot.
+    pub fn read_counters(&self) -> Counters {
+        let mut values = [0; Counter::COUNT];
+        for ((counter, _, _), value) in Counter::ALL.iter().zip(&mut values) {
+            *value = self.read_counter(*counter);
+        }
+        Counters(values)
+    }
+
+    /// Reads one counter.
+    pub fn read_counter(&self, counter: Counter) -> u32 {
+        self.bar().read32(counter.offset())
+    }
+
+    /// Returns what the driver saw of the card that should not be.
+    pub fn anomalies(&self) -> &Anomalies {
+        &self.anomalies
+    }
+
+    /// Runs an asynchronous call and waits for its callback, letting the card and the callbacks run meanwhile.
+    ///
+    /// `what` names in the error what was waited for. Fails with the call's own error or, after
+    /// [`AdapterConfig::max_waits`] waits, with [`Error::Timeout`]; what the call started is then
+    /// dropped as soon as it ends. Not for use inside a callback: it would wait for itself.
+    pub fn block_on<T: Send + 'static>(
+        self: &Arc<Self>,
+        what: &str,
+        start: impl FnOnce(Callback<T>) -> Result<Submitted, Error>,
+    ) -> Result<T, Error> {
+        let slot = Arc::new(Mutex::new(None));
+        let answer = Arc::clone(&slot);
+        let Submitted::Pending = start(Box::new(move |outcome| *lock(&answer) = Some(outcome)))?;
+        self.wait_for(what, || lock(&slot).take())?
+    }
+
+    /// Closes something and waits for its callback.
+    pub(crate) fn block_on_close(self: &Arc<Self>, what: &str, close: impl FnOnce(CloseCallback) -> CloseStatus) -> Result<(), Error> {
+        let is_closed = Arc::new(AtomicBool::new(false));
+        let answer = Arc::clone(&is_closed);
+        match close(Box::new(move || answer.store(true, Ordering::Release))) {
+            CloseStatus::Closed => Ok(()),
+            CloseStatus::Pending => self.wait_for(what, || is_closed.load(Ordering::Acquire).then_some(())),
+        }
+    }
+
+    /// Waits until `done` gives something, with the bound and the errors of [`Adapter::block_on`].
+    pub fn wait_for<T>(self: &Arc<Self>, what: &str, mut done: impl FnMut() -> Option<T>) -> Result<T, Error> {
+        for round in 0..=self.config.max_waits {
+            self.process_events();
+            if let Some(value) = done() {
+                return Ok(value);
+            }
+            if round % POLL_COMMAND_EVERY == POLL_COMMAND_EVERY - 1 && self.poll_command() {
+                continue;
+            }
+            self.device.wait();
+        }
+        let state = lock(&self.window).describe();
+        Err(Error::Timeout { what: what.to_owned(), rounds: self.config.max_waits, state })
+    }
+
+    /// Waits until every object of the adapter has left the card, then stops the event queue.
+    ///
+    /// Handles that the caller or others still hold make this fail with [`Error::Timeout`], which says how many there are.
+    pub fn close_blocking(self: Arc<Self>) -> Result<(), Error> {
+        let adapter = &self;
+        let closed = adapter.wait_for("the objects of the adapter to be closed", || {
+            (lock(&adapter.window).is_idle() && Arc::strong_count(adapter) == 1).then_some(())
+        });
+        match closed {
+            Err(Error::Timeout { what, rounds, state }) => {
+                let holders = Arc::strong_count(adapter) - 1;
+                Err(Error::Timeout { what, rounds, state: format!("{holders} holders of the adapter remain; {state}") })
+            }
+            other => other,
+        }
+    }
+
+    pub(crate) fn bar(&self) -> &dyn Bar {
+        self.device.bar()
+    }
+
+    pub(crate) fn take_number(&self, kind: Kind) -> Result<u32, Error> {
+        kind(&mut lock(&self.numbers)).take()
+    }
+
+    pub(crate) fn give_back_number(&self, kind: Kind, number: u32) {
+        kind(&mut lock(&self.numbers)).give_back(number);
+    }
+
+    /// Ends an object that the card was told to destroy, or that it did not create: frees number and memory.
+    ///
+    /// Unless the card says that the object may still exist: then it may still use the memory,
+    /// which is therefore kept for good, together with the number.
+    pub(crate) fn retire(&self, kind: Kind, number: u32, memory: impl Sized, error: Option<&Error>) {
+        let is_off_the_card = match error {
+            None | Some(Error::DeviceRemoved { .. }) => true,
+            Some(Error::CommandRefused { code: CommandCode::NotInUse, .. }) => true,
+            // A command that is refused has changed nothing, so what was to be created does not exist.
+            Some(Error::CommandRefused { op, .. }) => matches!(op, CommandOp::CreateQp | CommandOp::CreateCq | CommandOp::CreateMr),
+            Some(_) => false,
+        };
+        if is_off_the_card {
+            self.give_back_number(kind, number);
+        } else {
+            self.anomalies.lost_objects.fetch_add(1, Ordering::Relaxed);
+            tracing::error!(number, ?error, "the card keeps an object; so is its memory");
+            std::mem::forget(memory);
+        }
+    }
+
+    pub(crate) fn qp(&self, number: u32) -> Option<Arc<Qp>> {
+        lock(&self.qps).get(number as usize)?.upgrade()
+    }
+
+    pub(crate) fn cq(&self, number: u32) -> Option<Arc<Cq>> {
+        lock(&self.cqs).get(number as usize)?.upgrade()
+    }
+
+    pub(crate) fn enter_qp(&self, number: u32, qp: Weak<Qp>) {
+        if let Some(entry) = lock(&self.qps).get_mut(number as usize) {
+            *entry = qp;
+        }
+    }
+
+    pub(crate) fn enter_cq(&self, number: u32, cq: Weak<Cq>) {
+        if let Some(entry) = lock(&self.cqs).get_mut(number as usize) {
+            *entry = cq;
+        }
+    }
+}
+
+impl Drop for Adapter {
+    fn drop(&mut self) {
+        // No object and no command is left (each holds the adapter), so the event queue is all that the card could write.
+        let bar = self.device.bar();
+        bar.write32(EqConfig::OFFSET, EqConfig::RESET);
+        // The read comes back after the write has arrived and what the card had under way is written.
+        bar.read32(EqConfig::OFFSET);
+    }
+}
+
+fn identify(bar: &dyn Bar) -> Result<(u16, u16), Error> {
+    let id = bar.read32(Id::OFFSET);
+    if id == u32::MAX {
+        return Err(Error::DeviceRemoved { register: "Id" });
+    }
+    if id != Id::RESET {
+        return Err(Error::NotVerbena { found: id, expected: Id::RESET });
+    }
+    let version = bar.read32(AbiVersion::OFFSET);
+    let (card_major, card_minor) = (AbiVersion::MAJOR.get(version) as u16, AbiVersion::MINOR.get(version) as u16);
+    if card_major != ABI_VERSION.0 {
+        let (driver_major, driver_minor) = ABI_VERSION;
+        return Err(Error::AbiVersion { card_major, card_minor, driver_major, driver_minor });
+    }
+    Ok((card_major, card_minor))
+}
+
+fn wait_until_ready(device: &dyn Device, max_waits: u32) -> Result<(), Error> {
+    let mut waits = 0;
+    loop {
+        let status = device.bar().read32(Status::OFFSET);
+        if status == u32::MAX {
+            return Err(Error::DeviceRemoved { register: "Status" });
+        }
+        if Status::READY.get(status) == 1 {
+            return Ok(());
+        }
+        if waits == max_waits {
+            return Err(Error::NotReady { status, rounds: waits });
+        }
+        device.wait();
+        waits += 1;
+    }
+}
+
+fn write_addresses(bar: &dyn Bar, config: &AdapterConfig) {
+    let mac = config.mac;
+    bar.write32(MacLo::OFFSET, u32::from_le_bytes([mac[0], mac[1], mac[2], mac[3]]));
+    bar.write32(MacHi::OFFSET, u32::from_le_bytes([mac[4], mac[5], 0, 0]));
+    let ipv4 = config.ipv4.map_or([0; 4], |ip| ip.octets());
+    bar.write32(regs::Ipv4::OFFSET, u32::from_le_bytes(ipv4));
+    let ipv6 = config.ipv6.map_or([0; 16], |ip| ip.octets());
+    for (index, word) in (0u32..).zip(ipv6.chunks_exact(4)) {
+        bar.write32(regs::Ipv6::OFFSET + 4 * index, u32::from_le_bytes([word[0], word[1], word[2], word[3]]));
+    }
+}

@@ -1,0 +1,342 @@
+//! Completion queues: a ring that the card fills, read in batches, with a callback that must be armed.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{fence, AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use verbena_abi::arith::Ring;
+use verbena_abi::queue::{CmdCq, CommandOp, Cqe, CqeStatus, WqeOp, PHASE};
+use verbena_abi::regs::{ArmKind, Doorbell, CQ_INDEX_BITS};
+
+use crate::adapter::Adapter;
+use crate::command::{CloseCallback, CloseStatus, Command, Submitted};
+use crate::dma::DmaBuffer;
+use crate::error::Error;
+use crate::lock;
+use crate::sq::SqShared;
+
+/// Offset of the phase byte of an entry.
+const CQE_PHASE: usize = size_of::<Cqe>() - 1;
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CompletionStatus {
+    /// What the card says.
+    Card(CqeStatus),
+    /// The card says something that is not defined; the request is over all the same.
+    Unknown(u8),
+}
+
+impl CompletionStatus {
+    /// Tells whether the request was done.
+    pub const fn is_success(self) -> bool {
+        matches!(self, Self::Card(CqeStatus::Success))
+    }
+
+    /// Returns the card's code.
+    pub const fn raw(self) -> u8 {
+        match self {
+            Self::Card(status) => status as u8,
+            Self::Unknown(code) => code,
+        }
+    }
+}
+
+/// One completed request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// Queue pair number.
+    pub qpn: u32,
+    /// The QP's context, see [`crate::QpOptions::context`].
+    pub qp_context: u64,
+    /// The context that was given when the request was posted.
+    pub context: u64,
+    /// How it ended.
+    pub status: CompletionStatus,
+    /// What it was.
+    pub op: WqeOp,
+    /// AETH syndrome that caused the status, or 0.
+    pub syndrome: u8,
+}
+
+impl Default for Completion {
+    /// Returns what fills a slice that is to be polled into; no request completes like this.
+    fn default() -> Self {
+        Self { qpn: 0, qp_context: 0, context: 0, status: CompletionStatus::Unknown(0xFF), op: WqeOp::Write, syndrome: 0 }
+    }
+}
+
+/// What a CQ's callback is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CqNotice {
+    /// The arm was satisfied. The CQ is not armed any more.
+    Completion,
+    /// The card found the ring full: the CQ and its QPs are dead, nothing more will be reported.
+    Overrun,
+}
+
+/// Callback of a CQ. Calls for one CQ never overlap. It may poll and arm.
+pub type CqCallback = Box<dyn Fn(&Arc<Cq>, CqNotice) + Send + Sync>;
+
+/// A completion queue.
+pub struct Cq {
+    adapter: Arc<Adapter>,
+    cqn: u32,
+    depth: u32,
+    ring: Ring,
+    memory: DmaBuffer,
+    reader: Mutex<Reader>,
+    callback: Option<CqCallback>,
+    is_dead: AtomicBool,
+    on_close: Mutex<Vec<CloseCallback>>,
+}
+
+/// What polling changes. NDK consumers poll and arm one CQ serially, so the lock is never contended;
+/// it is taken once a batch.
+#[derive(Debug, Default)]
+struct Reader {
+    /// Free-running index of the next entry to read.
+    consumer: u32,
+    /// The arm that the card has, for the rules of arming twice.
+    armed: Option<ArmKind>,
+    /// Send queues that complete here, by QPN.
+    senders: BTreeMap<u32, Arc<SqShared>>,
+    /// Completions of QPs that were destroyed before their entries were polled, by index of the entry.
+    resolved: BTreeMap<u32, Completion>,
+}
+
+impl std::fmt::Debug for Cq {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Cq({}, {} entries)", self.cqn, self.depth)
+    }
+}
+
+impl Cq {
+    /// Creates a CQ of at least `depth` entries; all of them are usable.
+    ///
+    /// The consumer sees to it that no more requests are outstanding than fit, silent ones counted.
+    /// `callback` is not called before the first [`Cq::arm`].
+    ///
+    /// Fails inline with [`Error::AboveLimit`] or [`Error::BelowMinimum`] for the depth,
+    /// [`Error::OutOfNumbers`], [`Error::OutOfMemory`], or the errors of a command; `done` gets the card's refusal.
+    pub fn create(
+        adapter: &Arc<Adapter>,
+        depth: u32,
+        callback: Option<CqCallback>,
+        done: impl FnOnce(Result<Arc<Self>, Error>) + Send + 'static,
+    ) -> Result<Submitted, Error> {
+        let limit = adapter.info().max_cq_depth;
+        if depth > limit {
+            return Err(Error::AboveLimit { what: "CQ depth", value: depth.into(), limit: limit.into() });
+        }
+        if depth == 0 {
+            return Err(Error::BelowMinimum { what: "CQ depth", value: 0, min: 1 });
+        }
+        let ring = Ring::with_slots(depth);
+        let memory = Arc::clone(adapter.device()).alloc(ring.depth() as usize * size_of::<Cqe>(), 4096)?;
+        let cqn = adapter.take_number(|numbers| &mut numbers.cqs)?;
+        let args = CmdCq { cqn: cqn.into(), log_depth: ring.log_depth(), address: memory.iova().into(), ..Default::default() };
+        let submitted = adapter.submit(Command::create_cq(&args), move |adapter, outcome| {
+            if let Err(error) = outcome {
+                adapter.retire(|numbers| &mut numbers.cqs, cqn, memory, Some(&error));
+                return done(Err(error));
+            }
+            let cq = Arc::new(Self {
+                adapter: Arc::clone(adapter),
+                cqn,
+                depth,
+                ring,
+                memory,
+                reader: Mutex::default(),
+                callback,
+                is_dead: AtomicBool::new(false),
+                on_close: Mutex::default(),
+            });
+            adapter.enter_cq(cqn, Arc::downgrade(&cq));
+            done(Ok(cq));
+        });
+        submitted.inspect_err(|_| adapter.give_back_number(|numbers| &mut numbers.cqs, cqn))
+    }
+
+    /// Does what [`Cq::create`] does and waits for the result; see [`Adapter::block_on`] for bound and errors.
+    pub fn create_blocking(adapter: &Arc<Adapter>, depth: u32, callback: Option<CqCallback>) -> Result<Arc<Self>, Error> {
+        adapter.block_on("a CQ to be created", |done| Self::create(adapter, depth, callback, done))
+    }
+
+    /// Returns the CQ number.
+    pub fn cqn(&self) -> u32 {
+        self.cqn
+    }
+
+    /// Returns the depth that was asked for.
+    pub fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    /// Returns the adapter.
+    pub fn adapter(&self) -> &Arc<Adapter> {
+        &self.adapter
+    }
+
+    /// Tells whether the card found the ring full.
+    pub fn is_dead(&self) -> bool {
+        self.is_dead.load(Ordering::Acquire)
+    }
+
+    /// Takes completions, in the order in which the card wrote them, and returns how many.
+    ///
+    /// Fewer than fit into `out` means that the queue is empty for the moment. Each returned
+    /// completion has freed its slot of the send queue. A dead CQ gives none.
+    pub fn poll(&self, out: &mut [Completion]) -> usize {
+        if self.is_dead() {
+            return 0;
+        }
+        let mut reader = lock(&self.reader);
+        let start = reader.consumer;
+        let mut filled = 0;
+        while filled < out.len() {
+            let Some(cqe) = self.entry(reader.consumer) else { break };
+            let index = reader.consumer;
+            reader.consumer = index.wrapping_add(1);
+            let resolved = if reader.resolved.is_empty() { None } else { reader.resolved.remove(&index) };
+            if let Some(completion) = resolved.or_else(|| reader.resolve(&cqe)) {
+                out[filled] = completion;
+                filled += 1;
+            } else {
+                self.adapter.anomalies().count_stray_completion();
+                tracing::warn!(cqn = self.cqn, qpn = cqe.qpn.get(), index = cqe.wqe_index.get(), "completion of no known request");
+            }
+        }
+        if reader.consumer != start {
+            // At once, not every now and then: the consumer may post for each completion it got, and a ring of
+            // exactly the depth it counted on must have room for what completes next.
+            let index = reader.consumer & ((1 << CQ_INDEX_BITS) - 1);
+            self.adapter.bar().write32(Doorbell::CqConsumer.offset(self.cqn), index);
+        }
+        // Only now, for the same reason: another thread may be posting, and waits for nothing but a free slot.
+        for completion in &out[..filled] {
+            if let Some(sender) = reader.senders.get(&completion.qpn) {
+                sender.release();
+            }
+        }
+        filled
+    }
+
+    /// Asks for one call of the callback when a completion of `kind` is written that was not polled
+    /// yet; at once if there is one already.
+    ///
+    /// Arming again before the callback keeps the wider of both kinds. Does nothing on a dead CQ.
+    pub fn arm(&self, kind: ArmKind) {
+        if self.is_dead() {
+            return;
+        }
+        let mut reader = lock(&self.reader);
+        let kind = reader.armed.map_or(kind, |armed| wider(armed, kind));
+        reader.armed = Some(kind);
+        // The card compares the index with its own and raises the event itself if an entry came in between.
+        self.adapter.bar().write32(Doorbell::CqArm.offset(self.cqn), kind.word(reader.consumer));
+    }
+
+    /// Closes the CQ. It leaves the card when the last handle and the last QP are gone; then `done` is called.
+    pub fn close(self: Arc<Self>, done: impl FnOnce() + Send + 'static) -> CloseStatus {
+        lock(&self.on_close).push(Box::new(done));
+        CloseStatus::Pending
+    }
+
+    /// Closes the CQ and waits until it has left the card; see [`Adapter::block_on`] for bound and errors.
+    pub fn close_blocking(self: Arc<Self>) -> Result<(), Error> {
+        let adapter = Arc::clone(&self.adapter);
+        adapter.block_on_close(&format!("CQ {} and its QPs to be closed", self.cqn), |done| self.close(done))
+    }
+
+    /// The card raised the event of an arm.
+    pub(crate) fn notified(cq: &Arc<Self>) {
+        // Before the callback, which usually arms again.
+        lock(&cq.reader).armed = None;
+        if let Some(callback) = &cq.callback {
+            callback(cq, CqNotice::Completion);
+        }
+    }
+
+    /// The card found the ring full.
+    pub(crate) fn overran(cq: &Arc<Self>) {
+        tracing::error!(cqn = cq.cqn, "completion queue overrun: the CQ and its QPs are dead");
+        cq.is_dead.store(true, Ordering::Release);
+        let senders: Vec<Arc<SqShared>> = lock(&cq.reader).senders.values().cloned().collect();
+        for sender in senders {
+            sender.enter_error(cq.adapter.bar());
+        }
+        if let Some(callback) = &cq.callback {
+            callback(cq, CqNotice::Overrun);
+        }
+    }
+
+    /// Makes completions of a send queue known.
+    pub(crate) fn attach(&self, sender: &Arc<SqShared>) {
+        lock(&self.reader).senders.insert(sender.qpn(), Arc::clone(sender));
+    }
+
+    /// Forgets a send queue that has left the card. Entries of it that were not polled yet keep
+    /// their place and their contexts, so that its number can be used again.
+    pub(crate) fn detach(&self, qpn: u32) {
+        let mut reader = lock(&self.reader);
+        let mut index = reader.consumer;
+        while let Some(cqe) = self.entry(index) {
+            if cqe.qpn.get() == qpn && !reader.resolved.contains_key(&index) {
+                if let Some(completion) = reader.resolve(&cqe) {
+                    reader.resolved.insert(index, completion);
+                }
+            }
+            index = index.wrapping_add(1);
+            if self.ring.is_full(index, reader.consumer) {
+                break;
+            }
+        }
+        reader.senders.remove(&qpn);
+    }
+
+    /// Returns a copy of entry `index`, if the card has written it.
+    fn entry(&self, index: u32) -> Option<Cqe> {
+        let offset = self.ring.slot(index) as usize * size_of::<Cqe>();
+        let phase = self.memory.read::<u8>(offset + CQE_PHASE).ok()?;
+        if (phase & PHASE != 0) != self.ring.phase(index) {
+            return None;
+        }
+        // Pairs with the card's order: payload, entry, phase. What is read from here on is not older than the phase.
+        fence(Ordering::Acquire);
+        self.memory.read(offset).ok()
+    }
+}
+
+impl Reader {
+    /// Finds the request of an entry and ends it, or returns nothing if there is no such request outstanding.
+    fn resolve(&self, cqe: &Cqe) -> Option<Completion> {
+        let sender = self.senders.get(&cqe.qpn.get())?;
+        let context = sender.complete(cqe.wqe_index.get())?;
+        let status = CqeStatus::try_from(cqe.status).map_or_else(|code| CompletionStatus::Unknown(code.0), CompletionStatus::Card);
+        let qp_context = sender.qp_context();
+        Some(Completion { qpn: sender.qpn(), qp_context, context, status, op: WqeOp::Write, syndrome: cqe.syndrome })
+    }
+}
+
+impl Drop for Cq {
+    fn drop(&mut self) {
+        let (cqn, memory) = (self.cqn, self.memory.clone());
+        let on_close = std::mem::take(&mut *lock(&self.on_close));
+        self.adapter.submit_teardown(Command::naming(CommandOp::DestroyCq, cqn), move |adapter, outcome| {
+            adapter.retire(|numbers| &mut numbers.cqs, cqn, memory, outcome.err().as_ref());
+            for done in on_close {
+                done();
+            }
+        });
+    }
+}
+
+/// Returns the arm that is in force after arming twice.
+fn wider(first: ArmKind, second: ArmKind) -> ArmKind {
+    match (first, second) {
+        (ArmKind::Any, _) | (_, ArmKind::Any) => ArmKind::Any,
+        (ArmKind::Solicited, _) | (_, ArmKind::Solicited) => ArmKind::Solicited,
+        (ArmKind::Errors, ArmKind::Errors) => ArmKind::Errors,
+    }
+}

@@ -1,0 +1,295 @@
+//! Memory that card and driver share.
+//!
+//! The card may write such memory at any time, so there are no references to it: every access
+//! copies. Accesses are relaxed atomics of up to eight bytes, not volatile ones, for two reasons:
+//! threads of one process (a simulated card is one) may touch the same bytes without a data race,
+//! and only an atomic read can be ordered by an acquire fence. An aligned access of up to eight
+//! bytes is one instruction, hence never torn; order between accesses comes from the caller's fences.
+
+use std::alloc::{alloc_zeroed, dealloc, Layout};
+use std::any::Any;
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
+use std::sync::Arc;
+
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
+
+use crate::device::Device;
+use crate::error::Error;
+
+/// A range of memory that the card reaches under a bus address.
+///
+/// Clones and parts share the memory; the last one frees or unmaps it.
+#[derive(Clone)]
+pub struct DmaBuffer {
+    ptr: NonNull<u8>,
+    len: usize,
+    iova: u64,
+    owner: Arc<dyn Any + Send + Sync>,
+}
+
+// SAFETY: the pointer is valid in every thread while `owner` lives (contract of `from_parts`), and all accesses
+// through this type are atomic, so sharing and sending add no data race.
+unsafe impl Send for DmaBuffer {}
+// SAFETY: as above.
+unsafe impl Sync for DmaBuffer {}
+
+impl DmaBuffer {
+    /// Makes a buffer of its parts. Backends use it.
+    ///
+    /// # Safety
+    /// While `owner` lives, `len` bytes at `ptr` must be valid for reads and writes of any thread, be initialised,
+    /// and be touched by nothing but atomic accesses and the card; `iova` must be what the card calls the first byte.
+    pub unsafe fn from_parts(ptr: NonNull<u8>, len: usize, iova: u64, owner: Arc<dyn Any + Send + Sync>) -> Self {
+        Self { ptr, len, iova, owner }
+    }
+
+    /// Allocates zeroed process memory that claims the bus address `iova`.
+    ///
+    /// For backends whose card is in the same process and finds memory by itself. `align` is a
+    /// power of two. Fails with [`Error::OutOfMemory`], also when `len` is 0.
+    pub fn on_heap(len: usize, align: usize, iova: u64) -> Result<Self, Error> {
+        let heap = Arc::new(HeapMemory::new(len, align)?);
+        let ptr = heap.ptr;
+        // SAFETY: `heap` owns `len` zeroed bytes at `ptr` and frees them when dropped, which is when the last
+        // clone of the buffer is; nobody else has the pointer.
+        Ok(unsafe { Self::from_parts(ptr, len, iova, heap) })
+    }
+
+    /// Makes memory of the caller reachable for the card, until the last clone of the buffer is dropped.
+    ///
+    /// # Safety
+    /// As [`Device::map`]: the memory must stay valid, and be touched by atomic accesses and the card alone, until then.
+    pub unsafe fn map(device: Arc<dyn Device>, ptr: NonNull<u8>, len: usize) -> Result<Self, Error> {
+        // SAFETY: the caller vouches for the memory.
+        let iova = unsafe { device.map(ptr, len)? };
+        let owner = Arc::new(Mapping { device, iova, len });
+        // SAFETY: the caller vouches for the memory until `owner`, which takes the mapping back, is dropped.
+        Ok(unsafe { Self::from_parts(ptr, len, iova, owner) })
+    }
+
+    /// Returns the size in bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Tells whether the buffer has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Returns the bus address of the first byte.
+    pub fn iova(&self) -> u64 {
+        self.iova
+    }
+
+    /// Returns the process address of the first byte, as a number: what consumers use as virtual address.
+    pub fn va(&self) -> u64 {
+        self.ptr.as_ptr() as usize as u64
+    }
+
+    /// Returns the process address of the first byte, for backends.
+    pub fn as_ptr(&self) -> NonNull<u8> {
+        self.ptr
+    }
+
+    /// Returns how many buffers share the memory, this one included.
+    pub fn holders(&self) -> usize {
+        Arc::strong_count(&self.owner)
+    }
+
+    /// Returns `len` bytes from `offset` as a buffer that shares the memory, or [`Error::OutOfBounds`].
+    pub fn part(&self, offset: usize, len: usize) -> Result<Self, Error> {
+        let ptr = self.at(offset, len)?;
+        Ok(Self { ptr, len, iova: self.iova.wrapping_add(offset as u64), owner: Arc::clone(&self.owner) })
+    }
+
+    /// Returns a copy of the value at `offset`, or [`Error::OutOfBounds`].
+    pub fn read<T: FromBytes + IntoBytes>(&self, offset: usize) -> Result<T, Error> {
+        let mut value = <T as FromZeros>::new_zeroed();
+        self.copy_out(offset, value.as_mut_bytes())?;
+        Ok(value)
+    }
+
+    /// Writes a value at `offset`, or fails with [`Error::OutOfBounds`] and writes nothing.
+    pub fn write<T: IntoBytes + Immutable>(&self, offset: usize, value: &T) -> Result<(), Error> {
+        self.copy_in(offset, value.as_bytes())
+    }
+
+    /// Copies bytes out of the buffer, or fails with [`Error::OutOfBounds`].
+    pub fn copy_out(&self, offset: usize, to: &mut [u8]) -> Result<(), Error> {
+        let mut from = self.at(offset, to.len())?.as_ptr();
+        let mut rest = to;
+        while !rest.is_empty() {
+            // SAFETY: `at` checked that `rest.len()` bytes at `from` are inside the buffer, and both advance together.
+            // Eight bytes are read only if that many are left and the address is aligned for them.
+            unsafe {
+                if from as usize % 8 == 0 && rest.len() >= 8 {
+                    let word = AtomicU64::from_ptr(from.cast()).load(Ordering::Relaxed);
+                    rest[..8].copy_from_slice(&word.to_ne_bytes());
+                    rest = &mut rest[8..];
+                    from = from.add(8);
+                } else {
+                    rest[0] = AtomicU8::from_ptr(from).load(Ordering::Relaxed);
+                    rest = &mut rest[1..];
+                    from = from.add(1);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies bytes into the buffer, or fails with [`Error::OutOfBounds`] and copies nothing.
+    pub fn copy_in(&self, offset: usize, from: &[u8]) -> Result<(), Error> {
+        let mut to = self.at(offset, from.len())?.as_ptr();
+        let mut rest = from;
+        while !rest.is_empty() {
+            // SAFETY: as in `copy_out`.
+            unsafe {
+                if let (0, Some((word, tail))) = (to as usize % 8, rest.split_first_chunk::<8>()) {
+                    AtomicU64::from_ptr(to.cast()).store(u64::from_ne_bytes(*word), Ordering::Relaxed);
+                    rest = tail;
+                    to = to.add(8);
+                } else {
+                    AtomicU8::from_ptr(to).store(rest[0], Ordering::Relaxed);
+                    rest = &rest[1..];
+                    to = to.add(1);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets `len` bytes from `offset` to `value`, or fails with [`Error::OutOfBounds`].
+    pub fn fill(&self, offset: usize, len: usize, value: u8) -> Result<(), Error> {
+        self.at(offset, len)?;
+        let block = [value; 256];
+        for start in (0..len).step_by(block.len()) {
+            self.copy_in(offset + start, &block[..block.len().min(len - start)])?;
+        }
+        Ok(())
+    }
+
+    /// Returns a copy of all bytes.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.len];
+        // The range is the whole buffer, so there is nothing that could fail.
+        let _ = self.copy_out(0, &mut bytes);
+        bytes
+    }
+
+    /// Returns the address of byte `offset`, checked for `len` bytes.
+    fn at(&self, offset: usize, len: usize) -> Result<NonNull<u8>, Error> {
+        if offset > self.len || len > self.len - offset {
+            return Err(Error::OutOfBounds { offset, len_bytes: len, size_bytes: self.len });
+        }
+        // SAFETY: `offset` is at most the length of the memory that `owner` keeps valid.
+        Ok(unsafe { self.ptr.add(offset) })
+    }
+}
+
+impl fmt::Debug for DmaBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DmaBuffer({} bytes at {:#x})", self.len, self.iova)
+    }
+}
+
+/// Zeroed memory of this process.
+pub(crate) struct HeapMemory {
+    pub(crate) ptr: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: the memory belongs to this value alone and is freed by whichever thread drops it.
+unsafe impl Send for HeapMemory {}
+// SAFETY: a shared reference gives nothing but the address.
+unsafe impl Sync for HeapMemory {}
+
+impl HeapMemory {
+    pub(crate) fn new(len: usize, align: usize) -> Result<Self, Error> {
+        let none = Error::OutOfMemory { len_bytes: len, align };
+        let Some(layout) = Layout::from_size_align(len, align.max(8)).ok().filter(|layout| layout.size() > 0) else {
+            return Err(none);
+        };
+        // SAFETY: the layout's size is not zero.
+        let ptr = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(none)?;
+        Ok(Self { ptr, layout })
+    }
+}
+
+impl Drop for HeapMemory {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `new` with this layout, and freed once.
+        unsafe { dealloc(self.ptr.as_ptr(), self.layout) }
+    }
+}
+
+/// A mapping that is taken back when dropped.
+struct Mapping {
+    device: Arc<dyn Device>,
+    iova: u64,
+    len: usize,
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        self.device.unmap(self.iova, self.len);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use verbena_abi::queue::Cqe;
+    use zerocopy::little_endian::U32;
+
+    #[test]
+    fn an_entry_comes_back_as_it_was_written() {
+        let buffer = DmaBuffer::on_heap(64, 64, 0x1000).unwrap();
+        let cqe = Cqe { qpn: 7.into(), wqe_index: 9.into(), phase: 1, ..Default::default() };
+        buffer.write(32, &cqe).unwrap();
+        assert_eq!(buffer.read::<Cqe>(32).unwrap(), cqe);
+        assert_eq!(buffer.read::<U32>(32).unwrap().get(), 7);
+        assert_eq!(buffer.read::<Cqe>(0).unwrap(), Cqe::default());
+    }
+
+    #[test]
+    fn an_access_outside_names_range_and_size() {
+        let buffer = DmaBuffer::on_heap(64, 64, 0).unwrap();
+        assert_eq!(buffer.read::<Cqe>(33).unwrap_err().to_string(), "bytes 33 to 33 + 32 are outside a buffer of 64 bytes");
+        assert!(buffer.copy_in(usize::MAX, &[1]).is_err());
+        assert!(buffer.copy_out(64, &mut []).is_ok());
+        assert!(buffer.part(60, 5).is_err());
+        assert!(buffer.fill(1, 64, 0).is_err());
+    }
+
+    #[test]
+    fn a_part_keeps_the_memory_and_moves_the_address() {
+        let buffer = DmaBuffer::on_heap(128, 64, 0x4000).unwrap();
+        let part = buffer.part(40, 16).unwrap();
+        drop(buffer);
+        part.write(0, &[0xA5u8; 16]).unwrap();
+        assert_eq!((part.iova(), part.to_vec()), (0x4028, vec![0xA5; 16]));
+    }
+
+    #[test]
+    fn no_bytes_are_no_allocation() {
+        assert!(matches!(DmaBuffer::on_heap(0, 64, 0), Err(Error::OutOfMemory { len_bytes: 0, align: 64 })));
+    }
+
+    proptest! {
+        #[test]
+        fn copies_touch_their_range_and_nothing_else(offset in 0usize..64, bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+            let buffer = DmaBuffer::on_heap(128, 64, 0).unwrap();
+            buffer.fill(0, 128, 0xEE).unwrap();
+            buffer.copy_in(offset, &bytes).unwrap();
+            let mut back = vec![0; bytes.len()];
+            buffer.copy_out(offset, &mut back).unwrap();
+            prop_assert_eq!(&back, &bytes);
+            let all = buffer.to_vec();
+            prop_assert!(all[..offset].iter().chain(&all[offset + bytes.len()..]).all(|b| *b == 0xEE));
+        }
+    }
+}

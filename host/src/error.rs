@@ -1,0 +1,278 @@
+//! What can go wrong, with the values that it is about.
+
+use verbena_abi::queue::{CommandCode, CommandOp, QpState};
+
+use crate::ndk::NtStatus;
+
+/// Any failure of the driver.
+///
+/// A failing call has changed nothing that the caller can see, unless its documentation says so.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The identity register holds something else.
+    #[error("no Verbena card: identity register is {found:#010x}, expected {expected:#010x}")]
+    NotVerbena {
+        /// What was read.
+        found: u32,
+        /// What a card of this kind answers.
+        expected: u32,
+    },
+    /// The card's interface has another major number.
+    #[error("the card speaks interface {card_major}.{card_minor}, this driver {driver_major}.{driver_minor}")]
+    AbiVersion {
+        /// Major number of the card.
+        card_major: u16,
+        /// Minor number of the card.
+        card_minor: u16,
+        /// Major number of the driver.
+        driver_major: u16,
+        /// Minor number of the driver.
+        driver_minor: u16,
+    },
+    /// A capability register holds a value that the driver cannot work with.
+    #[error("capability {register} is {value}, usable are {min} to {max}")]
+    BadCapability {
+        /// Name of the register or field.
+        register: &'static str,
+        /// What was read.
+        value: u32,
+        /// Smallest usable value.
+        min: u32,
+        /// Largest usable value.
+        max: u32,
+    },
+    /// Register reads give all ones: the card is unplugged, in reset or has no power.
+    #[error("the card is gone: {register} reads all ones")]
+    DeviceRemoved {
+        /// Register that was read.
+        register: &'static str,
+    },
+    /// The card did not become ready.
+    #[error("the card is not ready after {rounds} waits: Status is {status:#010x}")]
+    NotReady {
+        /// Last value of the status register.
+        status: u32,
+        /// How often the driver waited.
+        rounds: u32,
+    },
+    /// A blocking call reached its bound. What it started goes on and is undone when it ends.
+    #[error("gave up waiting for {what} after {rounds} waits ({state})")]
+    Timeout {
+        /// What was waited for.
+        what: String,
+        /// How often the driver waited.
+        rounds: u32,
+        /// What the driver knows about the delay.
+        state: String,
+    },
+    /// No memory that the card can reach.
+    #[error("out of memory: {len_bytes} bytes for the card, aligned to {align}")]
+    OutOfMemory {
+        /// Bytes asked for.
+        len_bytes: usize,
+        /// Alignment asked for.
+        align: usize,
+    },
+    /// All numbers of a kind are taken.
+    #[error("all {limit} {what} are in use")]
+    OutOfNumbers {
+        /// Kind of object.
+        what: &'static str,
+        /// How many there are.
+        limit: u32,
+    },
+    /// Too many commands wait for the card.
+    #[error("{limit} commands wait for the card already")]
+    TooManyCommands {
+        /// How many may wait.
+        limit: usize,
+    },
+    /// An argument exceeds a limit of the card.
+    #[error("{what} is {value}, the limit is {limit}")]
+    AboveLimit {
+        /// Name of the argument.
+        what: &'static str,
+        /// Its value.
+        value: u64,
+        /// The largest that is allowed.
+        limit: u64,
+    },
+    /// An argument is smaller than it may be.
+    #[error("{what} is {value}, at least {min} is needed")]
+    BelowMinimum {
+        /// Name of the argument.
+        what: &'static str,
+        /// Its value.
+        value: u64,
+        /// The smallest that is allowed.
+        min: u64,
+    },
+    /// An argument is none of the values that exist.
+    #[error("{what} is {value:#x}, which is not one of: {allowed}")]
+    BadValue {
+        /// Name of the argument.
+        what: &'static str,
+        /// Its value.
+        value: u64,
+        /// The values that exist, in words.
+        allowed: &'static str,
+    },
+    /// Flags that do not exist.
+    #[error("{what} flags {flags:#x} are not all known; known are {known:#x}")]
+    BadFlags {
+        /// Family of the flags.
+        what: &'static str,
+        /// The flags given.
+        flags: u32,
+        /// All known flags.
+        known: u32,
+    },
+    /// A range is not inside its buffer.
+    #[error("bytes {offset} to {offset} + {len_bytes} are outside a buffer of {size_bytes} bytes")]
+    OutOfBounds {
+        /// First byte.
+        offset: usize,
+        /// Bytes.
+        len_bytes: usize,
+        /// Size of the buffer.
+        size_bytes: usize,
+    },
+    /// An object of another adapter was given.
+    #[error("the {what} belongs to another adapter")]
+    OtherAdapter {
+        /// Kind of object.
+        what: &'static str,
+    },
+    /// The adapter has no address of the family of the peer's.
+    #[error("the peer has an {family} address and this adapter has none")]
+    NoLocalAddress {
+        /// `IPv4` or `IPv6`.
+        family: &'static str,
+    },
+    /// A send was posted to a QP that is not connected.
+    #[error("QP {qpn} is not connected: its state is {state:?}")]
+    NotConnected {
+        /// Queue pair number.
+        qpn: u32,
+        /// State as the driver knows it.
+        state: QpState,
+    },
+    /// The QP's state does not allow the call.
+    #[error("QP {qpn} is in state {state:?}, the call needs {needed}")]
+    WrongState {
+        /// Queue pair number.
+        qpn: u32,
+        /// State as the driver knows it.
+        state: QpState,
+        /// The states that would do.
+        needed: &'static str,
+    },
+    /// A change of the QP is under way already.
+    #[error("QP {qpn} is being changed by an earlier call")]
+    ChangeUnderWay {
+        /// Queue pair number.
+        qpn: u32,
+    },
+    /// The call was overtaken by a flush, an error or a close.
+    #[error("QP {qpn} was flushed meanwhile")]
+    Cancelled {
+        /// Queue pair number.
+        qpn: u32,
+    },
+    /// All requests that the queue was made for are outstanding.
+    #[error("the send queue of QP {qpn} holds {depth} requests, its full depth")]
+    QueueFull {
+        /// Queue pair number.
+        qpn: u32,
+        /// Depth in requests.
+        depth: u32,
+    },
+    /// More SGEs than the QP was made for.
+    #[error("{sges} SGEs, the QP was made for {limit}")]
+    TooManySges {
+        /// Number given.
+        sges: usize,
+        /// Number allowed.
+        limit: u32,
+    },
+    /// The SGEs add up to more than a message may have.
+    #[error("a message of {len_bytes} bytes, the limit is {limit}")]
+    MessageTooLong {
+        /// Sum of the SGEs.
+        len_bytes: u64,
+        /// Largest message.
+        limit: u64,
+    },
+    /// More inline data than the QP was made for; the card may take none at all.
+    #[error("{len_bytes} bytes of inline data, the limit is {limit}")]
+    InlineTooLong {
+        /// Sum of the SGEs.
+        len_bytes: u64,
+        /// Largest inline message.
+        limit: u32,
+    },
+    /// The card refused a command and changed nothing.
+    #[error("the card refused {op:?} of number {number}: {code:?}")]
+    CommandRefused {
+        /// The command.
+        op: CommandOp,
+        /// Number of the queue, or key of the region.
+        number: u32,
+        /// Its answer.
+        code: CommandCode,
+    },
+    /// The card answered with something that is not defined.
+    #[error("the card answered {value:#x} to {op:?} of number {number}, which means nothing")]
+    BadAnswer {
+        /// The command.
+        op: CommandOp,
+        /// Number of the queue, or key of the region.
+        number: u32,
+        /// Its answer.
+        value: u32,
+    },
+    /// The operating system refused something.
+    #[error("{what}: {source}")]
+    Os {
+        /// What was tried.
+        what: &'static str,
+        /// Why it failed.
+        source: std::io::Error,
+    },
+}
+
+impl Error {
+    /// Returns the status that an NDK consumer gets. Total: a new variant does not compile until it has one.
+    pub fn nt_status(&self) -> NtStatus {
+        match self {
+            Self::NotVerbena { .. } => NtStatus::NOT_SUPPORTED,
+            Self::AbiVersion { .. } => NtStatus::BAD_VERSION,
+            Self::BadCapability { .. } => NtStatus::INTERNAL_ERROR,
+            Self::DeviceRemoved { .. } => NtStatus::DEVICE_REMOVED,
+            Self::NotReady { .. } => NtStatus::ADAPTER_NOT_READY,
+            Self::Timeout { .. } => NtStatus::IO_TIMEOUT,
+            Self::OutOfMemory { .. } => NtStatus::INSUFFICIENT_RESOURCES,
+            Self::OutOfNumbers { .. } => NtStatus::INSUFFICIENT_RESOURCES,
+            Self::TooManyCommands { .. } => NtStatus::INSUFFICIENT_RESOURCES,
+            Self::AboveLimit { .. } => NtStatus::INVALID_PARAMETER,
+            Self::BelowMinimum { .. } => NtStatus::INVALID_PARAMETER,
+            Self::BadValue { .. } => NtStatus::INVALID_PARAMETER,
+            Self::BadFlags { .. } => NtStatus::INVALID_PARAMETER,
+            Self::OutOfBounds { .. } => NtStatus::INVALID_PARAMETER,
+            Self::OtherAdapter { .. } => NtStatus::INVALID_PARAMETER,
+            Self::NoLocalAddress { .. } => NtStatus::INVALID_ADDRESS,
+            Self::NotConnected { .. } => NtStatus::CONNECTION_INVALID,
+            Self::WrongState { .. } => NtStatus::CONNECTION_ACTIVE,
+            Self::ChangeUnderWay { .. } => NtStatus::DEVICE_BUSY,
+            Self::Cancelled { .. } => NtStatus::CANCELLED,
+            Self::QueueFull { .. } => NtStatus::NO_MORE_ENTRIES,
+            Self::TooManySges { .. } => NtStatus::DATA_OVERRUN,
+            Self::MessageTooLong { .. } => NtStatus::BUFFER_OVERFLOW,
+            Self::InlineTooLong { .. } => NtStatus::BUFFER_OVERFLOW,
+            Self::CommandRefused { .. } => NtStatus::INTERNAL_ERROR,
+            Self::BadAnswer { .. } => NtStatus::INTERNAL_ERROR,
+            Self::Os { .. } => NtStatus::INSUFFICIENT_RESOURCES,
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! NDK's words: statuses, flags, results, and how the card's own codes read in them.
+//!
+//! Source: the NDKPI reference and `ndkpi.h`; numbers are those of `ntstatus.h`. NDKPI publishes no
+//! table from transport errors to statuses; the one here is that of the user-mode interface
+//! (`ND2` work completion statuses), which the same consumers know.
+
+use verbena_abi::queue::{access, CqeStatus, WqeOp};
+
+use crate::cq::{Completion, CompletionStatus};
+use crate::error::Error;
+
+/// A Windows status code.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(transparent)]
+pub struct NtStatus(pub u32);
+
+impl NtStatus {
+    /// Done.
+    pub const SUCCESS: Self = Self(0x0000_0000);
+    /// A callback will follow.
+    pub const PENDING: Self = Self(0x0000_0103);
+    /// CQ overrun, or more data than fits.
+    pub const BUFFER_OVERFLOW: Self = Self(0x8000_0005);
+    /// The object is in use.
+    pub const DEVICE_BUSY: Self = Self(0x8000_0011);
+    /// Queue full. Of warning severity, so neither success nor error by the usual macros.
+    pub const NO_MORE_ENTRIES: Self = Self(0x8000_001A);
+    /// A key, a right or a range does not fit.
+    pub const ACCESS_VIOLATION: Self = Self(0xC000_0005);
+    /// An argument exceeds a limit.
+    pub const INVALID_PARAMETER: Self = Self(0xC000_000D);
+    /// Malformed request, or one that the object's state does not allow.
+    pub const INVALID_DEVICE_REQUEST: Self = Self(0xC000_0010);
+    /// The buffer does not hold the answer.
+    pub const BUFFER_TOO_SMALL: Self = Self(0xC000_0023);
+    /// Too many SGEs, or a message that is too long.
+    pub const DATA_OVERRUN: Self = Self(0xC000_003C);
+    /// Out of memory, numbers or queue entries of the driver.
+    pub const INSUFFICIENT_RESOURCES: Self = Self(0xC000_009A);
+    /// No answer in time.
+    pub const IO_TIMEOUT: Self = Self(0xC000_00B5);
+    /// Not offered by this card.
+    pub const NOT_SUPPORTED: Self = Self(0xC000_00BB);
+    /// The card contradicts itself.
+    pub const INTERNAL_ERROR: Self = Self(0xC000_00E5);
+    /// Flushed.
+    pub const CANCELLED: Self = Self(0xC000_0120);
+    /// The peer refused; the number of the user-mode `ND_REMOTE_ERROR`.
+    pub const REMOTE_RESOURCES: Self = Self(0xC000_013D);
+    /// Not an address of ours, or none at all.
+    pub const INVALID_ADDRESS: Self = Self(0xC000_0141);
+    /// The QP is not connected.
+    pub const CONNECTION_INVALID: Self = Self(0xC000_023A);
+    /// The QP is connected or connecting already.
+    pub const CONNECTION_ACTIVE: Self = Self(0xC000_023B);
+    /// The card is gone.
+    pub const DEVICE_REMOVED: Self = Self(0xC000_02B6);
+    /// `NDIS_STATUS_BAD_VERSION`: the card speaks another interface.
+    pub const BAD_VERSION: Self = Self(0xC001_0004);
+    /// `NDIS_STATUS_ADAPTER_NOT_READY`.
+    pub const ADAPTER_NOT_READY: Self = Self(0xC001_0011);
+
+    /// Tells whether this is `SUCCESS`.
+    pub const fn is_success(self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// Flags of work requests (`NDK_OP_FLAG_*`).
+pub mod op_flags {
+    /// Success makes no completion; failure and cancellation always do.
+    pub const SILENT_SUCCESS: u32 = 0x1;
+    /// Do not start before all earlier reads of the QP are done.
+    pub const READ_FENCE: u32 = 0x2;
+    /// The peer's receive completion is a solicited one.
+    pub const SEND_AND_SOLICIT_EVENT: u32 = 0x4;
+    /// Data is copied from the caller's memory during the call.
+    pub const INLINE: u32 = 0x40;
+    /// The doorbell may wait for the next request without this flag. 0x200, whatever the page of
+    /// `NdkRead` prints.
+    pub const DEFER: u32 = 0x200;
+}
+
+/// Flags of `NdkRegisterMr` (`NDK_MR_FLAG_*`).
+pub mod mr_flags {
+    /// Implied.
+    pub const ALLOW_LOCAL_READ: u32 = 0x0;
+    /// Receives and read sinks.
+    pub const ALLOW_LOCAL_WRITE: u32 = 0x1;
+    /// The peer may read.
+    pub const ALLOW_REMOTE_READ: u32 = 0x2;
+    /// The peer may write. Two bits: 0x4 and local write.
+    pub const ALLOW_REMOTE_WRITE: u32 = 0x5;
+    /// Sink of reads. Accepted and without effect: this card needs no special right for sinks.
+    pub const RDMA_READ_SINK: u32 = 0x8;
+}
+
+/// Returns the access rights of the card for `NDK_MR_FLAG_*` bits. Any combination is legal;
+/// unknown bits fail with [`Error::BadFlags`].
+pub fn access_of_mr_flags(flags: u32) -> Result<u8, Error> {
+    const KNOWN: u32 = mr_flags::ALLOW_LOCAL_WRITE | mr_flags::ALLOW_REMOTE_READ | mr_flags::ALLOW_REMOTE_WRITE | mr_flags::RDMA_READ_SINK;
+    if flags & !KNOWN != 0 {
+        return Err(Error::BadFlags { what: "NDK_MR_FLAG", flags, known: KNOWN });
+    }
+    let mut rights = 0;
+    if flags & mr_flags::ALLOW_LOCAL_WRITE != 0 {
+        rights |= access::LOCAL_WRITE;
+    }
+    if flags & mr_flags::ALLOW_REMOTE_READ != 0 {
+        rights |= access::REMOTE_READ;
+    }
+    if flags & mr_flags::ALLOW_REMOTE_WRITE == mr_flags::ALLOW_REMOTE_WRITE {
+        rights |= access::REMOTE_WRITE;
+    }
+    Ok(rights)
+}
+
+/// Kind of a completed request (`NDK_OPERATION_TYPE`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum OperationType {
+    /// RDMA WRITE.
+    Write = 64,
+}
+
+impl From<WqeOp> for OperationType {
+    fn from(op: WqeOp) -> Self {
+        match op {
+            WqeOp::Write => Self::Write,
+        }
+    }
+}
+
+/// What NDK calls a result (`NDK_RESULT_EX`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NdkResult {
+    /// How the request ended.
+    pub status: NtStatus,
+    /// Bytes received; defined for receives alone, 0 otherwise.
+    pub bytes_transferred: u32,
+    /// The QP's context, as given at its creation.
+    pub qp_context: u64,
+    /// The request's context, as given when it was posted.
+    pub request_context: u64,
+    /// What was done.
+    pub operation: OperationType,
+    /// 0 on success; otherwise the card's status in bits 7:0 and the AETH syndrome in bits 15:8.
+    pub provider_error_code: u32,
+}
+
+impl From<Completion> for NdkResult {
+    fn from(completion: Completion) -> Self {
+        Self {
+            status: nt_status(completion.status),
+            bytes_transferred: 0,
+            qp_context: completion.qp_context,
+            request_context: completion.context,
+            operation: completion.op.into(),
+            provider_error_code: u32::from(completion.status.raw()) | u32::from(completion.syndrome) << 8,
+        }
+    }
+}
+
+/// Returns the status with which a request of this end completes.
+pub fn nt_status(status: CompletionStatus) -> NtStatus {
+    match status {
+        CompletionStatus::Card(code) => match code {
+            CqeStatus::Success => NtStatus::SUCCESS,
+            CqeStatus::LocalLength => NtStatus::DATA_OVERRUN,
+            CqeStatus::LocalOperation => NtStatus::INVALID_DEVICE_REQUEST,
+            CqeStatus::LocalProtection | CqeStatus::RemoteAccess => NtStatus::ACCESS_VIOLATION,
+            CqeStatus::Flushed => NtStatus::CANCELLED,
+            CqeStatus::RemoteInvalidRequest | CqeStatus::RemoteOperation => NtStatus::REMOTE_RESOURCES,
+            CqeStatus::RetryExceeded | CqeStatus::RnrRetryExceeded => NtStatus::IO_TIMEOUT,
+        },
+        CompletionStatus::Unknown(_) => NtStatus::INTERNAL_ERROR,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn remote_write_is_two_bits_and_one_of_them_is_local_write() {
+        assert_eq!(access_of_mr_flags(mr_flags::ALLOW_REMOTE_WRITE).unwrap(), access::LOCAL_WRITE | access::REMOTE_WRITE);
+        assert_eq!(access_of_mr_flags(mr_flags::ALLOW_LOCAL_WRITE).unwrap(), access::LOCAL_WRITE);
+        assert_eq!(access_of_mr_flags(mr_flags::ALLOW_LOCAL_READ).unwrap(), 0);
+        assert_eq!(access_of_mr_flags(mr_flags::RDMA_READ_SINK).unwrap(), 0);
+        assert_eq!(access_of_mr_flags(0x4).unwrap(), 0, "half of the remote write pattern gives no right");
+    }
+
+    #[test]
+    fn an_unknown_registration_flag_is_named() {
+        let error = access_of_mr_flags(0x21).unwrap_err();
+        assert!(error.to_string().contains("0x21"), "{error}");
+    }
+
+    #[test]
+    fn every_completion_status_has_its_ndk_status() {
+        let expected = [
+            (CqeStatus::Success, 0x0000_0000),
+            (CqeStatus::LocalLength, 0xC000_003C),
+            (CqeStatus::LocalOperation, 0xC000_0010),
+            (CqeStatus::LocalProtection, 0xC000_0005),
+            (CqeStatus::Flushed, 0xC000_0120),
+            (CqeStatus::RemoteInvalidRequest, 0xC000_013D),
+            (CqeStatus::RemoteAccess, 0xC000_0005),
+            (CqeStatus::RemoteOperation, 0xC000_013D),
+            (CqeStatus::RetryExceeded, 0xC000_00B5),
+            (CqeStatus::RnrRetryExceeded, 0xC000_00B5),
+        ];
+        assert_eq!(expected.len(), CqeStatus::ALL.len());
+        for (status, number) in expected {
+            assert_eq!(nt_status(CompletionStatus::Card(status)).0, number, "{status:?}");
+        }
+        assert_eq!(nt_status(CompletionStatus::Unknown(77)), NtStatus::INTERNAL_ERROR);
+    }
+
+    #[test]
+    fn a_result_carries_both_contexts_and_the_cards_own_code() {
+        let completion = Completion {
+            qpn: 3,
+            qp_context: u64::MAX,
+            context: 0x1234_5678_9ABC_DEF0,
+            status: CompletionStatus::Card(CqeStatus::RemoteAccess),
+            op: WqeOp::Write,
+            syndrome: 0x62,
+        };
+        let result = NdkResult::from(completion);
+        assert_eq!((result.qp_context, result.request_context), (u64::MAX, 0x1234_5678_9ABC_DEF0));
+        assert_eq!((result.status, result.provider_error_code), (NtStatus::ACCESS_VIOLATION, 0x620A));
+        assert_eq!(result.operation as u32, 64);
+    }
+}

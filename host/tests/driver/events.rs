@@ -1,0 +1,299 @@
+//! What the card tells by itself: notifications, faults, overruns, and nonsense.
+
+use std::sync::{Arc, Mutex};
+
+use proptest::prelude::*;
+use verbena_abi::queue::{Cqe, EventKind};
+use verbena_abi::regs::{Counter, EqConsumer};
+use verbena_host::cq::CqCallback;
+use verbena_host::qp::QpFault;
+use verbena_host::{
+    Adapter, ArmKind, Completion, Cq, CqNotice, CqeStatus, Device, Error, Pd, Qp, QpOptions, QpState, SendQueue, WriteFlags,
+};
+
+use crate::fake_card::FakeCard;
+use crate::{config, drain, peer, Bench};
+
+type Notices = Arc<Mutex<Vec<CqNotice>>>;
+
+fn recorder() -> (Notices, CqCallback) {
+    let notices = Notices::default();
+    let record = notices.clone();
+    (notices, Box::new(move |_, notice| record.lock().unwrap().push(notice)))
+}
+
+fn connected(card: &Arc<FakeCard>, callback: CqCallback) -> (Arc<Adapter>, Arc<Cq>, SendQueue) {
+    let adapter = Adapter::open(card.clone(), config()).unwrap();
+    let pd = Pd::create(&adapter).unwrap();
+    let cq = Cq::create_blocking(&adapter, 8, Some(callback)).unwrap();
+    let qp = Qp::create_blocking(&pd, &cq, &cq, QpOptions::sender(8)).unwrap();
+    qp.connect_blocking(&peer()).unwrap();
+    let sq = qp.take_send_queue().unwrap();
+    (adapter, cq, sq)
+}
+
+#[test]
+fn an_arm_is_good_for_one_notification() {
+    let (card, (notices, callback)) = (FakeCard::new(), recorder());
+    let (adapter, cq, mut sq) = connected(&card, callback);
+    sq.write(1, &[], 0, 0, WriteFlags::NONE).unwrap();
+    adapter.process_events();
+    assert!(notices.lock().unwrap().is_empty(), "nothing before the first arm");
+    assert_eq!(drain(&cq).len(), 1);
+    cq.arm(ArmKind::Any);
+    sq.write(2, &[], 0, 0, WriteFlags::NONE).unwrap();
+    sq.write(3, &[], 0, 0, WriteFlags::NONE).unwrap();
+    assert_eq!(card.take_interrupts(), 1);
+    adapter.process_events();
+    assert_eq!(*notices.lock().unwrap(), [CqNotice::Completion]);
+}
+
+#[test]
+fn an_arm_behind_an_entry_that_was_not_polled_fires_at_once_but_not_in_the_callers_stack() {
+    let (card, (notices, callback)) = (FakeCard::new(), recorder());
+    let (adapter, cq, mut sq) = connected(&card, callback);
+    sq.write(1, &[], 0, 0, WriteFlags::NONE).unwrap();
+    cq.arm(ArmKind::Any);
+    assert!(notices.lock().unwrap().is_empty());
+    adapter.process_events();
+    assert_eq!(notices.lock().unwrap().len(), 1);
+}
+
+#[test]
+fn the_usual_consumer_polls_and_arms_inside_its_callback_and_misses_nothing() {
+    let card = FakeCard::new();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let record = seen.clone();
+    let callback: CqCallback = Box::new(move |cq, notice| {
+        assert_eq!(notice, CqNotice::Completion);
+        record.lock().unwrap().extend(drain(cq).iter().map(|completion| completion.context));
+        cq.arm(ArmKind::Any);
+    });
+    let (adapter, cq, mut sq) = connected(&card, callback);
+    cq.arm(ArmKind::Any);
+    for context in 0..100 {
+        sq.write(context, &[], 0, 0, WriteFlags::NONE).unwrap();
+        if context % 5 == 4 {
+            adapter.process_events();
+        }
+    }
+    adapter.process_events();
+    assert_eq!(*seen.lock().unwrap(), (0..100).collect::<Vec<_>>());
+}
+
+#[test]
+fn arming_twice_keeps_the_wider_kind() {
+    use ArmKind::{Any, Errors, Solicited};
+    let cases = [
+        (Any, Any, 1),
+        (Any, Errors, 1),
+        (Any, Solicited, 1),
+        (Errors, Any, 1),
+        (Errors, Errors, 0),
+        (Errors, Solicited, 2),
+        (Solicited, Any, 1),
+        (Solicited, Errors, 2),
+        (Solicited, Solicited, 2),
+    ];
+    for (first, second, expected) in cases {
+        let card = FakeCard::new();
+        let (_adapter, cq, _sq) = connected(&card, recorder().1);
+        cq.arm(first);
+        cq.arm(second);
+        assert_eq!(card.state().cqs[&0].armed, Some(expected), "{first:?} then {second:?}");
+    }
+}
+
+#[test]
+fn a_failed_request_satisfies_a_solicited_arm_and_its_fault_is_told() {
+    let (card, (notices, callback)) = (FakeCard::new(), recorder());
+    let (adapter, cq, mut sq) = connected(&card, callback);
+    let faults = Arc::new(Mutex::new(Vec::new()));
+    let record = faults.clone();
+    sq.qp().set_fault_callback(Box::new(move |qp, fault| record.lock().unwrap().push((qp.qpn(), fault, qp.state()))));
+    card.state().hold_requests = true;
+    cq.arm(ArmKind::Solicited);
+    sq.write(1, &[], 0, 0, WriteFlags::NONE).unwrap();
+    sq.write(2, &[], 0, 0, WriteFlags::NONE).unwrap();
+    card.complete(1, 1);
+    adapter.process_events();
+    assert!(notices.lock().unwrap().is_empty());
+    card.fail(1, CqeStatus::RetryExceeded, 0);
+    adapter.process_events();
+    assert_eq!(notices.lock().unwrap().len(), 1);
+    let fault = QpFault::Requester { code: 12, status: Some(CqeStatus::RetryExceeded) };
+    assert_eq!(*faults.lock().unwrap(), [(1, fault, QpState::Error)]);
+    assert_eq!(sq.qp().fault(), Some(fault));
+    assert!(matches!(sq.write(3, &[], 0, 0, WriteFlags::NONE), Err(Error::NotConnected { state: QpState::Error, .. })));
+}
+
+#[test]
+fn a_refused_request_of_the_peer_is_told_with_its_syndrome() {
+    let bench = Bench::new(4);
+    bench.card.event(EventKind::QpAccess as u8, 1, 0x62);
+    bench.adapter.process_events();
+    assert_eq!(bench.qp.fault(), Some(QpFault::Access { syndrome: 0x62 }));
+    assert_eq!(bench.qp.state(), QpState::Error);
+}
+
+#[test]
+fn an_overrun_kills_the_cq_and_its_qps_and_says_so_once() {
+    let (card, (notices, callback)) = (FakeCard::new(), recorder());
+    let adapter = Adapter::open(card.clone(), config()).unwrap();
+    let pd = Pd::create(&adapter).unwrap();
+    let cq = Cq::create_blocking(&adapter, 2, Some(callback)).unwrap();
+    let qp = Qp::create_blocking(&pd, &cq, &cq, QpOptions::sender(8)).unwrap();
+    qp.connect_blocking(&peer()).unwrap();
+    let mut sq = qp.take_send_queue().unwrap();
+    for context in 0..3 {
+        sq.write(context, &[], 0, 0, WriteFlags::NONE).unwrap();
+    }
+    adapter.process_events();
+    assert_eq!(*notices.lock().unwrap(), [CqNotice::Overrun]);
+    assert!(cq.is_dead());
+    assert_eq!(drain(&cq), []);
+    assert_eq!(qp.state(), QpState::Error);
+    cq.arm(ArmKind::Any);
+    adapter.process_events();
+    assert_eq!(notices.lock().unwrap().len(), 1);
+    drop((sq, qp, pd, cq));
+    adapter.close_blocking().unwrap();
+}
+
+#[test]
+fn a_dead_cq_leaves_others_alone() {
+    let bench = Bench::new(4);
+    let other = Cq::create_blocking(&bench.adapter, 4, None).unwrap();
+    bench.card.event(EventKind::CqOverrun as u8, other.cqn(), 0);
+    bench.adapter.process_events();
+    assert!(other.is_dead() && !bench.cq.is_dead());
+    assert_eq!(bench.qp.state(), QpState::Rts);
+}
+
+#[test]
+fn the_rings_wrap_with_their_phase() {
+    let mut bench = Bench::new(2);
+    let mut posted = 0;
+    // Several laps of the CQ, and of the event queue of 2048 entries.
+    for _ in 0..3000 {
+        bench.cq.arm(ArmKind::Any);
+        for _ in 0..2 {
+            bench.sq.write(posted, &[], 0, 0, WriteFlags::NONE).unwrap();
+            posted += 1;
+        }
+        assert_eq!(bench.adapter.process_events(), 1);
+        assert_eq!(bench.drain().iter().map(|c| c.context).collect::<Vec<_>>(), [posted - 2, posted - 1]);
+    }
+    let consumer = bench.card.state().registers[&EqConsumer::OFFSET];
+    assert_eq!(consumer as usize, 3000 + bench.card.state().commands.len());
+}
+
+#[test]
+fn a_long_run_of_events_is_published_on_the_way() {
+    let bench = Bench::new(2);
+    let before = bench.card.state().commands.len() as u32;
+    for _ in 0..200 {
+        bench.card.event(EventKind::QpAccess as u8, 99, 0);
+    }
+    assert_eq!(bench.adapter.process_events(), 200);
+    assert_eq!(bench.card.state().registers[&EqConsumer::OFFSET], before + 200);
+}
+
+#[test]
+fn a_callback_that_processes_events_is_not_called_inside_itself() {
+    let card = FakeCard::new();
+    let depth = Arc::new(Mutex::new((0, 0)));
+    let record = depth.clone();
+    let callback: CqCallback = Box::new(move |cq, _| {
+        {
+            let mut depth = record.lock().unwrap();
+            depth.0 += 1;
+            assert_eq!(depth.0, 1, "callbacks of a CQ never overlap");
+            depth.1 += 1;
+        }
+        let calls = record.lock().unwrap().1;
+        if calls == 1 {
+            // An entry is there that was not polled: this fires, and may not do so here.
+            cq.arm(ArmKind::Any);
+            assert_eq!(cq.adapter().process_events(), 0);
+        }
+        record.lock().unwrap().0 -= 1;
+    });
+    let (adapter, cq, mut sq) = connected(&card, callback);
+    sq.write(1, &[], 0, 0, WriteFlags::NONE).unwrap();
+    cq.arm(ArmKind::Any);
+    adapter.process_events();
+    assert_eq!(depth.lock().unwrap().1, 2, "the outer call takes what the inner one left");
+}
+
+#[test]
+fn nonsense_in_the_queues_is_counted_and_nothing_else() {
+    let mut bench = Bench::new(4);
+    bench.card.state().hold_requests = true;
+    bench.sq.write(1, &[], 0, 0, WriteFlags::NONE).unwrap();
+    for (kind, number) in [(0, 0), (99, 1), (1, 77), (1, u32::MAX), (2, u32::MAX), (3, 255), (4, 0), (5, 1 << 24)] {
+        bench.card.event(kind, number, 0);
+    }
+    bench.card.event(EventKind::Command as u8, 999, 0);
+    bench.adapter.process_events();
+    assert_eq!(bench.adapter.anomalies().unknown_events(), 8, "a stale tag is no anomaly");
+
+    // QPs that do not exist, requests that were not posted.
+    for (qpn, wqe_index) in [(0u32, 0u16), (2, 0), (u32::MAX, 0), (1, 1)] {
+        let cqe = Cqe { qpn: qpn.into(), wqe_index: wqe_index.into(), ..Cqe::default() };
+        bench.card.completion(0, cqe);
+    }
+    assert_eq!(bench.drain(), []);
+    assert_eq!(bench.adapter.anomalies().stray_completions(), 4);
+    bench.card.complete(1, 1);
+    assert_eq!(bench.drain().len(), 1);
+    // The same completion again.
+    bench.card.completion(0, Cqe { qpn: 1.into(), ..Cqe::default() });
+    assert_eq!(bench.drain(), []);
+    assert_eq!(bench.adapter.anomalies().stray_completions(), 5);
+}
+
+#[test]
+fn an_unknown_status_ends_the_request_all_the_same() {
+    let mut bench = Bench::new(4);
+    bench.card.state().hold_requests = true;
+    bench.sq.write(8, &[], 0, 0, WriteFlags::NONE).unwrap();
+    bench.card.completion(0, Cqe { qpn: 1.into(), status: 0xAA, ..Cqe::default() });
+    let completions = bench.drain();
+    assert_eq!((completions[0].context, completions[0].status.raw(), completions[0].status.is_success()), (8, 0xAA, false));
+}
+
+#[test]
+fn counters_are_read_by_name() {
+    let bench = Bench::new(4);
+    bench.card.state().registers.insert(Counter::TxNaks.offset(), 12);
+    let counters = bench.adapter.read_counters();
+    assert_eq!((counters.get(Counter::TxNaks), counters.get(Counter::RxFrames)), (12, 0));
+    assert!(counters.iter().any(|pair| pair == ("TxNaks", 12)));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn no_bytes_in_the_queues_make_the_driver_panic(
+        events in proptest::collection::vec((any::<u8>(), any::<u32>(), any::<u8>()), 0..40),
+        entries in proptest::collection::vec(any::<[u8; 32]>(), 0..4),
+    ) {
+        let mut bench = Bench::new(4);
+        bench.card.state().hold_requests = true;
+        bench.sq.write(1, &[], 0, 0, WriteFlags::NONE).unwrap();
+        for (kind, number, code) in events {
+            bench.card.event(kind % 8, number % 4, code);
+        }
+        bench.adapter.process_events();
+        for bytes in entries {
+            let mut cqe: Cqe = zerocopy::transmute!(bytes);
+            cqe.qpn = (cqe.qpn.get() % 3).into();
+            bench.card.completion(0, cqe);
+        }
+        let mut batch = [Completion::default(); 2];
+        while bench.cq.poll(&mut batch) > 0 {}
+        let _ = bench.sq.write(2, &[], 0, 0, WriteFlags::NONE);
+        let _ = bench.sq.free_slots();
+    }
+}

@@ -1,0 +1,332 @@
+//! Creating and closing: in any order, and each callback once.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use proptest::prelude::*;
+use verbena_abi::queue::CommandOp;
+use verbena_host::command::MAX_WAITING_COMMANDS;
+use verbena_host::{Adapter, CloseStatus, Cq, DmaBuffer, Error, Mr, Pd, Qp, QpOptions, QpState, WriteFlags};
+
+use crate::fake_card::FakeCard;
+use crate::{config, drain, peer, Bench};
+
+/// Counts calls.
+#[derive(Clone, Default)]
+struct Calls(Arc<AtomicUsize>);
+
+impl Calls {
+    fn count(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    fn one(&self) -> impl FnOnce() + Send + 'static {
+        let calls = self.0.clone();
+        move || {
+            calls.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+fn held() -> (Arc<FakeCard>, Arc<Adapter>) {
+    let card = FakeCard::new();
+    let adapter = Adapter::open(card.clone(), config()).unwrap();
+    card.state().hold_commands = true;
+    (card, adapter)
+}
+
+#[test]
+fn a_creation_pends_until_the_card_is_done_and_calls_back_once() {
+    let (card, adapter) = held();
+    let created = Arc::new(Mutex::new(Vec::new()));
+    let answer = created.clone();
+    let _ = Cq::create(&adapter, 4, None, move |cq| answer.lock().unwrap().push(cq.unwrap())).unwrap();
+    adapter.process_events();
+    assert!(created.lock().unwrap().is_empty());
+    card.step();
+    assert!(created.lock().unwrap().is_empty(), "callbacks run in process_events and nowhere else");
+    adapter.process_events();
+    adapter.process_events();
+    assert!(!adapter.poll_command(), "the event was first, so the status register has nothing to add");
+    assert_eq!(created.lock().unwrap().len(), 1);
+}
+
+#[test]
+fn commands_wait_their_turn_in_the_order_of_their_calls() {
+    let (card, adapter) = held();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    for depth in 1..=5 {
+        let order = order.clone();
+        let _ = Cq::create(&adapter, depth, None, move |cq| order.lock().unwrap().push(cq.unwrap().depth())).unwrap();
+    }
+    // The fake card panics if a command is started while another is with it.
+    while card.step() {
+        adapter.process_events();
+    }
+    assert_eq!(*order.lock().unwrap(), [1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn the_commands_that_wait_are_bounded_but_closing_is_not() {
+    let (card, adapter) = held();
+    let pd = Pd::create(&adapter).unwrap();
+    card.state().hold_commands = false;
+    let cq = Cq::create_blocking(&adapter, 4, None).unwrap();
+    let qp = Qp::create_blocking(&pd, &cq, &cq, QpOptions::sender(4)).unwrap();
+    card.state().hold_commands = true;
+    for _ in 0..=MAX_WAITING_COMMANDS {
+        let _ = qp.query(|_| ()).unwrap();
+    }
+    let error = qp.query(|_| panic!("an inline error has no callback")).unwrap_err();
+    assert_eq!(error.to_string(), "1024 commands wait for the card already");
+    let error = Cq::create(&adapter, 4, None, |_| panic!("an inline error has no callback")).unwrap_err();
+    assert!(matches!(error, Error::TooManyCommands { limit: 1024 }));
+    let calls = Calls::default();
+    assert_eq!(qp.close(calls.one()), CloseStatus::Pending);
+    while card.step() {
+        adapter.process_events();
+    }
+    assert_eq!(calls.count(), 1);
+}
+
+#[test]
+fn an_object_can_be_used_and_closed_inside_its_own_creation_callback() {
+    let card = FakeCard::new();
+    let adapter = Adapter::open(card.clone(), config()).unwrap();
+    let pd = Pd::create(&adapter).unwrap();
+    let cq = Cq::create_blocking(&adapter, 4, None).unwrap();
+    let calls = Calls::default();
+    let closed = calls.clone();
+    let _ = Qp::create(&pd, &cq, &cq, QpOptions::sender(4), move |qp| {
+        let qp = qp.unwrap();
+        let inner = qp.clone();
+        let _ = qp
+            .connect(&peer(), move |outcome| {
+                outcome.unwrap();
+                inner.take_send_queue().unwrap().write(1, &[], 0, 0, WriteFlags::NONE).unwrap();
+                let _ = inner.close(closed.one());
+            })
+            .unwrap();
+    })
+    .unwrap();
+    while calls.count() == 0 {
+        assert_ne!(adapter.process_events(), 0);
+    }
+    assert!(card.state().qps.is_empty());
+    assert_eq!(drain(&cq).len(), 1, "what was done before the close is still to be polled");
+}
+
+#[test]
+fn antecedents_closed_first_finish_last_and_after_the_callbacks_of_their_successors() {
+    let bench = Bench::new(4);
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let note = |name: &'static str| {
+        let order = order.clone();
+        move || order.lock().unwrap().push(name)
+    };
+    let pd = bench.qp.pd().clone();
+    let memory = bench.adapter.device().clone().alloc(64, 64).unwrap();
+    let mr = Mr::register_blocking(&pd, memory, 0).unwrap();
+    assert_eq!(pd.close(note("pd")), CloseStatus::Pending);
+    assert_eq!(bench.cq.close(note("cq")), CloseStatus::Pending);
+    assert_eq!(mr.close(note("mr")), CloseStatus::Pending);
+    bench.adapter.process_events();
+    assert_eq!(*order.lock().unwrap(), ["mr"]);
+    assert_eq!(bench.qp.close(note("qp")), CloseStatus::Pending);
+    bench.adapter.process_events();
+    assert_eq!(*order.lock().unwrap(), ["mr"], "the send queue holds its QP");
+    drop(bench.sq);
+    while bench.adapter.process_events() != 0 {}
+    assert_eq!(*order.lock().unwrap(), ["mr", "qp", "pd", "cq"]);
+    bench.adapter.close_blocking().unwrap();
+    assert!(bench.card.is_memory_free(0));
+}
+
+#[test]
+fn a_domain_without_successors_closes_at_once_and_without_a_callback() {
+    let adapter = Adapter::open(FakeCard::new(), config()).unwrap();
+    let pd = Pd::create(&adapter).unwrap();
+    assert_eq!(pd.close(|| panic!("closed at once means no callback")), CloseStatus::Closed);
+    adapter.close_blocking().unwrap();
+}
+
+#[test]
+fn a_close_without_a_callback_is_a_drop() {
+    let bench = Bench::new(4);
+    let Bench { card, adapter, cq, qp, sq } = bench;
+    drop((cq, qp, sq));
+    adapter.close_blocking().unwrap();
+    let state = card.state();
+    assert!(state.qps.is_empty() && state.cqs.is_empty());
+}
+
+#[test]
+fn closing_an_adapter_with_objects_says_how_many_are_left() {
+    let bench = Bench::new(4);
+    let error = bench.adapter.clone().close_blocking().unwrap_err();
+    assert!(error.to_string().contains("holders of the adapter remain"), "{error}");
+}
+
+#[test]
+fn numbers_are_reused_late_and_keys_change_with_each_registration() {
+    let card = FakeCard::new();
+    let adapter = Adapter::open(card.clone(), config()).unwrap();
+    let pd = Pd::create(&adapter).unwrap();
+    let memory = DmaBuffer::on_heap(64, 64, 0).unwrap();
+    let mut keys = Vec::new();
+    for _ in 0..1023 * 2 {
+        let mr = Mr::register_blocking(&pd, memory.clone(), 0).unwrap();
+        keys.push(mr.rkey());
+        mr.close_blocking().unwrap();
+    }
+    assert_eq!((keys[0] >> 8, keys[1022] >> 8, keys[1023] >> 8), (1, 1023, 1));
+    assert_ne!(keys[0], keys[1023], "the same region has another key");
+    assert!(keys.iter().all(|key| key >> 8 != 0));
+
+    let all: Vec<_> = (0..1023).map(|_| Mr::register_blocking(&pd, memory.clone(), 0).unwrap()).collect();
+    let error = Mr::register_blocking(&pd, memory, 0).unwrap_err();
+    assert_eq!(error.to_string(), "all 1023 memory regions are in use");
+    drop(all);
+}
+
+#[test]
+fn closing_a_qp_flushes_what_is_outstanding_before_it_leaves() {
+    let mut bench = Bench::new(4);
+    bench.card.state().hold_requests = true;
+    for context in 0..3 {
+        let flags = if context == 1 { WriteFlags::SILENT_SUCCESS } else { WriteFlags::NONE };
+        bench.sq.write(context, &[], 0, 0, flags).unwrap();
+    }
+    bench.sq.write(3, &[], 0, 0, WriteFlags::DEFER).unwrap();
+    let calls = Calls::default();
+    let Bench { card, adapter, cq, qp, sq } = bench;
+    drop(sq);
+    let _ = qp.close(calls.one());
+    while adapter.process_events() != 0 {}
+    assert_eq!(calls.count(), 1);
+    let contexts: Vec<_> = drain(&cq).iter().map(|c| (c.context, c.status.raw())).collect();
+    assert_eq!(contexts, [(0, 5), (1, 5), (2, 5), (3, 5)], "all of them, flushed, in order");
+    let state = card.state();
+    assert_eq!(state.commands[state.commands.len() - 2..], [(CommandOp::ModifyQp, 1), (CommandOp::DestroyQp, 1)]);
+}
+
+#[test]
+fn completions_of_a_closed_qp_keep_their_contexts_when_its_number_is_used_again() {
+    let mut bench = Bench::with_options(QpOptions { context: 1, ..QpOptions::sender(4) }, 8);
+    bench.sq.write(100, &[], 0, 0, WriteFlags::NONE).unwrap();
+    let pd = bench.qp.pd().clone();
+    let Bench { adapter, cq, qp, sq, card } = bench;
+    drop(sq);
+    qp.close_blocking().unwrap();
+    // All other numbers once, so that 1 comes back.
+    for _ in 0..254 {
+        Qp::create_blocking(&pd, &cq, &cq, QpOptions::sender(1)).unwrap().close_blocking().unwrap();
+    }
+    let qp = Qp::create_blocking(&pd, &cq, &cq, QpOptions { context: 2, ..QpOptions::sender(4) }).unwrap();
+    assert_eq!(qp.qpn(), 1);
+    qp.connect_blocking(&peer()).unwrap();
+    let mut sq = qp.take_send_queue().unwrap();
+    sq.write(200, &[], 0, 0, WriteFlags::NONE).unwrap();
+    let found: Vec<_> = drain(&cq).iter().map(|c| (c.qp_context, c.context)).collect();
+    assert_eq!(found, [(1, 100), (2, 200)]);
+    assert_eq!(adapter.anomalies().stray_completions(), 0);
+    drop(card);
+}
+
+#[test]
+fn a_card_that_goes_away_fails_everything_once_and_frees_everything() {
+    let (card, adapter) = held();
+    let pd = Pd::create(&adapter).unwrap();
+    card.state().hold_commands = false;
+    let cq = Cq::create_blocking(&adapter, 4, None).unwrap();
+    let qp = Qp::create_blocking(&pd, &cq, &cq, QpOptions::sender(4)).unwrap();
+    card.state().hold_commands = true;
+    let failed = Calls::default();
+    for _ in 0..3 {
+        let one = failed.one();
+        let _ = qp
+            .query(move |outcome| {
+                assert!(matches!(outcome, Err(Error::DeviceRemoved { .. })));
+                one();
+            })
+            .unwrap();
+    }
+    card.state().is_gone = true;
+    assert!(adapter.poll_command());
+    assert_eq!(failed.count(), 3);
+    assert!(matches!(qp.query(|_| ()), Err(Error::DeviceRemoved { .. })));
+    let calls = Calls::default();
+    let _ = (cq.close(calls.one()), qp.close(calls.one()));
+    assert_eq!(calls.count(), 2, "there is nobody to wait for");
+    drop(pd);
+    adapter.close_blocking().unwrap();
+    assert!(card.is_memory_free(0));
+}
+
+#[test]
+fn an_object_that_the_card_does_not_give_up_keeps_its_memory() {
+    let card = FakeCard::new();
+    let adapter = Adapter::open(card.clone(), config()).unwrap();
+    let cq = Cq::create_blocking(&adapter, 4, None).unwrap();
+    card.state().refuse.push_back(3);
+    cq.close_blocking().unwrap();
+    assert_eq!(adapter.anomalies().lost_objects(), 1);
+    assert!(!card.is_memory_free(1));
+}
+
+#[test]
+fn a_flush_ends_a_connection_that_is_being_made() {
+    let bench = Bench::new(4);
+    let pd = bench.qp.pd().clone();
+    let qp = Qp::create_blocking(&pd, &bench.cq, &bench.cq, QpOptions::sender(4)).unwrap();
+    bench.card.state().hold_commands = true;
+    let cancelled = Calls::default();
+    let one = cancelled.one();
+    let _ = qp
+        .connect(&peer(), move |outcome| {
+            assert!(matches!(outcome, Err(Error::Cancelled { qpn: 2 })), "{outcome:?}");
+            one();
+        })
+        .unwrap();
+    qp.flush();
+    while bench.card.step() {
+        bench.adapter.process_events();
+    }
+    assert_eq!((cancelled.count(), qp.state()), (1, QpState::Error));
+    assert_eq!(bench.card.state().qps[&2].context.state, QpState::Error as u8);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn objects_close_in_any_order(order in Just((0..6usize).collect::<Vec<_>>()).prop_shuffle(), process in any::<[bool; 6]>()) {
+        let Bench { card, adapter, cq, qp, sq } = Bench::new(4);
+        let pd = qp.pd().clone();
+        let other = Qp::create_blocking(&pd, &cq, &cq, QpOptions::sender(2)).unwrap();
+        let memory = adapter.device().clone().alloc(64, 64).unwrap();
+        let mr = Mr::register_blocking(&pd, memory, 0).unwrap();
+        let calls = Calls::default();
+        let mut closes: Vec<Option<Box<dyn FnOnce() -> CloseStatus>>> = Vec::new();
+        let done = || calls.one();
+        let (a, b, c, d, e) = (done(), done(), done(), done(), done());
+        closes.push(Some(Box::new(move || pd.close(a))));
+        closes.push(Some(Box::new(move || cq.close(b))));
+        closes.push(Some(Box::new(move || qp.close(c))));
+        closes.push(Some(Box::new(move || other.close(d))));
+        closes.push(Some(Box::new(move || mr.close(e))));
+        closes.push(Some(Box::new(move || { drop(sq); CloseStatus::Closed })));
+        let mut closed_at_once = 0;
+        for (index, process) in order.into_iter().zip(process) {
+            let status = closes[index].take().unwrap()();
+            closed_at_once += usize::from(index != 5 && status == CloseStatus::Closed);
+            if process {
+                adapter.process_events();
+            }
+        }
+        adapter.close_blocking().unwrap();
+        prop_assert_eq!(calls.count() + closed_at_once, 5);
+        prop_assert!(card.is_memory_free(0));
+        let state = card.state();
+        prop_assert!(state.qps.is_empty() && state.cqs.is_empty() && state.mrs.is_empty());
+    }
+}

@@ -1,0 +1,9 @@
+//! Completions and events: what the card writes for the driver to find.
+
+mod cqe_writer;
+mod event_writer;
+mod progress_writer;
+
+pub use cqe_writer::CqeWriter;
+pub use event_writer::EventWriter;
+pub use progress_writer::ProgressWriter;

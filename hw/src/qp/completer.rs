@@ -1,0 +1,585 @@
+//! Keeps what is outstanding, and turns acknowledgements, refusals and flushes into completions.
+//!
+//! | port | role | carries |
+//! |---|---|---|
+//! | `qp_write` | in | contexts |
+//! | `issue` | sink | requests that got their PSNs |
+//! | `ack` | sink | the newest acknowledgement of a queue pair, or a wish to look at it again |
+//! | `flush` | sink | queue pairs of which everything posted is to be flushed |
+//! | `producer`, `is_dead` | in | of queue pair `look_qpn`: how far to flush, and whether at all |
+//! | `cqe` | source | completions |
+//! | `progress` | source | send queues whose last done requests were silent |
+//! | `halt` | source | queue pairs that have failed just now |
+//! | `fatal` | source | the event that goes with it |
+//! | `query_*` | in/out | state of one queue pair |
+//!
+//! Per queue pair there is the oldest unacknowledged PSN and the oldest request that is not done:
+//! what loss recovery starts from. The table has one entry for each request that may be under way
+//! ([`SQ_DEPTH`] for each queue pair): its last PSN, whether it is signaled, and why it was refused
+//! if it was.
+//!
+//! Latency: four clocks from an acknowledgement to its first completion. Throughput: one request a
+//! clock while an acknowledgement is worked off, and four clocks for the acknowledgement itself. A
+//! request that was refused keeps its place: it completes with its error when all before it are
+//! done, and then its queue pair is dead. An acknowledgement that fits nothing is counted
+//! (`ghost`), never acted on.
+//!
+//! [`SQ_DEPTH`]: verbena_abi::limits::SQ_DEPTH
+
+use rust_hdl::prelude::*;
+use verbena_abi::{limits, queue, wire};
+
+use crate::bus::*;
+use crate::prim::{Fifo, LutRam, Ram};
+
+/// Bits that name an entry of the table.
+const TABLE: usize = limits::LOG_QPS + limits::LOG_SQ_DEPTH;
+
+/// Syndrome of a wish to look at a queue pair again; a reserved value, so no packet brings it.
+pub const LOOK_AGAIN: u8 = 0xFF;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Entry {
+    last_psn: Bits<24>,
+    signaled: Bit,
+    status: Bits<4>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Issued {
+    index: Bits<16>,
+    next_psn: Bits<24>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Done {
+    index: Bits<16>,
+    unacked: Bits<24>,
+    is_dead: Bit,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Target {
+    cqn: Bits<8>,
+    progress: Bits<64>,
+}
+
+/// A change that a command makes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Change {
+    qpn: Bits<8>,
+    clear: Bit,
+    start: Bit,
+    psn: Bits<24>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, LogicState)]
+enum State {
+    Clear,
+    Idle,
+    Load,
+    Judge,
+    Walk,
+    Refuse,
+    Flush,
+    Store,
+    Tell,
+}
+
+#[derive(LogicBlock)]
+pub struct Completer {
+    pub clock: Signal<In, Clock>,
+    pub reset: Signal<In, Bit>,
+    pub qp_write: Signal<In, QpWrite>,
+    pub issue: StreamSink<Issue>,
+    pub ack: StreamSink<AckIn>,
+    pub flush: StreamSink<Bits<8>>,
+    pub look_qpn: Signal<Out, Bits<8>>,
+    pub producer: Signal<In, Bits<16>>,
+    pub is_dead: Signal<In, Bit>,
+    pub cqe: StreamSource<CqeReq>,
+    pub progress: StreamSource<Progress>,
+    pub halt: StreamSource<Bits<8>>,
+    pub fatal: StreamSource<EventReq>,
+    pub count_ack: Signal<Out, Bit>,
+    pub count_nak: Signal<Out, Bit>,
+    pub count_ghost: Signal<Out, Bit>,
+    pub query_qpn: Signal<In, Bits<8>>,
+    pub query_unacked: Signal<Out, Bits<24>>,
+    pub query_consumer: Signal<Out, Bits<16>>,
+    pub query_dead: Signal<Out, Bit>,
+
+    state: DFF<State>,
+    entries: Ram<Entry, TABLE>,
+    issued_look: LutRam<Issued, { limits::LOG_QPS }>,
+    done_ram: LutRam<Done, { limits::LOG_QPS }>,
+    done_look: LutRam<Done, { limits::LOG_QPS }>,
+    targets: Ram<Target, { limits::LOG_QPS }>,
+    changes: Fifo<Change, 1, 2>,
+    cqes: Fifo<CqeReq, 2, 3>,
+    progresses: Fifo<Progress, 2, 3>,
+    halts: Fifo<Bits<8>, 1, 2>,
+    fatals: Fifo<EventReq, 2, 3>,
+    qpn: DFF<Bits<8>>,
+    psn: DFF<Bits<24>>,
+    syndrome: DFF<Bits<8>>,
+    is_flush: DFF<Bit>,
+    target: DFF<Target>,
+    done: DFF<Done>,
+    next_psn: DFF<Bits<24>>,
+    acked: DFF<Bits<24>>,
+    // What the table held when the entry under consideration was asked for.
+    issued: DFF<Bits<16>>,
+    index: DFF<Bits<16>>,
+    is_silent: DFF<Bit>,
+    has_died: DFF<Bit>,
+    status: DFF<Bits<8>>,
+    was_ack: DFF<Bit>,
+    was_nak: DFF<Bit>,
+    was_ghost: DFF<Bit>,
+
+    broadcast: Signal<Local, QpWrite>,
+    attributes: Signal<Local, QpContext>,
+    change: Signal<Local, Change>,
+    incoming: Signal<Local, AckIn>,
+    fresh: Signal<Local, Issue>,
+    may_issue: Signal<Local, Bit>,
+    issued_now: Signal<Local, Issued>,
+    loaded: Signal<Local, Done>,
+    kind: Signal<Local, Bits<3>>,
+    is_ack: Signal<Local, Bit>,
+    is_nak: Signal<Local, Bit>,
+    is_look: Signal<Local, Bit>,
+    is_rnr: Signal<Local, Bit>,
+    is_fatal_nak: Signal<Local, Bit>,
+    behind_psn: Signal<Local, Bits<24>>,
+    distance: Signal<Local, Bits<24>>,
+    outstanding: Signal<Local, Bits<24>>,
+    nak_status: Signal<Local, Bits<8>>,
+    entry: Signal<Local, Entry>,
+    margin: Signal<Local, Bits<24>>,
+    is_known: Signal<Local, Bit>,
+    is_acked: Signal<Local, Bit>,
+    needs_cqe: Signal<Local, Bit>,
+    advance: Signal<Local, Bit>,
+    next_index: Signal<Local, Bits<16>>,
+    ask_index: Signal<Local, Bits<16>>,
+    write_done: Signal<Local, Bit>,
+    done_address: Signal<Local, Bits<8>>,
+    done_data: Signal<Local, Done>,
+    write_issued: Signal<Local, Bit>,
+    issued_address: Signal<Local, Bits<8>>,
+    issued_data: Signal<Local, Issued>,
+    slot: Signal<Local, Bits<TABLE>>,
+    zero_done: Constant<Done>,
+    zero_issued: Constant<Issued>,
+    look_again: Constant<Bits<8>>,
+    ack_kind: Constant<Bits<3>>,
+    rnr_kind: Constant<Bits<3>>,
+    nak_kind: Constant<Bits<3>>,
+    nak_invalid: Constant<Bits<8>>,
+    nak_access: Constant<Bits<8>>,
+    nak_operation: Constant<Bits<8>>,
+    success: Constant<Bits<8>>,
+    flushed: Constant<Bits<8>>,
+    remote_invalid: Constant<Bits<8>>,
+    remote_access: Constant<Bits<8>>,
+    remote_operation: Constant<Bits<8>>,
+    write_op: Constant<Bits<8>>,
+    fatal_kind: Constant<Bits<8>>,
+    slot_mask: Constant<Bits<16>>,
+    slot_bits: Constant<Bits<5>>,
+    last_qpn: Constant<Bits<8>>,
+}
+
+impl Default for Completer {
+    fn default() -> Self {
+        let status = |status: queue::CqeStatus| Constant::new((status as u8).to_bits());
+        Self {
+            clock: Default::default(),
+            reset: Default::default(),
+            qp_write: Default::default(),
+            issue: Default::default(),
+            ack: Default::default(),
+            flush: Default::default(),
+            look_qpn: Default::default(),
+            producer: Default::default(),
+            is_dead: Default::default(),
+            cqe: Default::default(),
+            progress: Default::default(),
+            halt: Default::default(),
+            fatal: Default::default(),
+            count_ack: Default::default(),
+            count_nak: Default::default(),
+            count_ghost: Default::default(),
+            query_qpn: Default::default(),
+            query_unacked: Default::default(),
+            query_consumer: Default::default(),
+            query_dead: Default::default(),
+            state: Default::default(),
+            entries: Default::default(),
+            issued_look: Default::default(),
+            done_ram: Default::default(),
+            done_look: Default::default(),
+            targets: Default::default(),
+            changes: Default::default(),
+            cqes: Default::default(),
+            progresses: Default::default(),
+            halts: Default::default(),
+            fatals: Default::default(),
+            qpn: Default::default(),
+            psn: Default::default(),
+            syndrome: Default::default(),
+            is_flush: Default::default(),
+            target: Default::default(),
+            done: Default::default(),
+            next_psn: Default::default(),
+            acked: Default::default(),
+            issued: Default::default(),
+            index: Default::default(),
+            is_silent: Default::default(),
+            has_died: Default::default(),
+            status: Default::default(),
+            was_ack: Default::default(),
+            was_nak: Default::default(),
+            was_ghost: Default::default(),
+            broadcast: Default::default(),
+            attributes: Default::default(),
+            change: Default::default(),
+            incoming: Default::default(),
+            fresh: Default::default(),
+            may_issue: Default::default(),
+            issued_now: Default::default(),
+            loaded: Default::default(),
+            kind: Default::default(),
+            is_ack: Default::default(),
+            is_nak: Default::default(),
+            is_look: Default::default(),
+            is_rnr: Default::default(),
+            is_fatal_nak: Default::default(),
+            behind_psn: Default::default(),
+            distance: Default::default(),
+            outstanding: Default::default(),
+            nak_status: Default::default(),
+            entry: Default::default(),
+            margin: Default::default(),
+            is_known: Default::default(),
+            is_acked: Default::default(),
+            needs_cqe: Default::default(),
+            advance: Default::default(),
+            next_index: Default::default(),
+            ask_index: Default::default(),
+            write_done: Default::default(),
+            done_address: Default::default(),
+            done_data: Default::default(),
+            write_issued: Default::default(),
+            issued_address: Default::default(),
+            issued_data: Default::default(),
+            slot: Default::default(),
+            zero_done: Constant::new(Done::default()),
+            zero_issued: Constant::new(Issued::default()),
+            look_again: Constant::new(LOOK_AGAIN.to_bits()),
+            ack_kind: Constant::new(0u8.to_bits()),
+            rnr_kind: Constant::new((wire::syndrome::RNR_NAK >> 5).to_bits()),
+            nak_kind: Constant::new((wire::syndrome::NAK_SEQUENCE >> 5).to_bits()),
+            nak_invalid: Constant::new(wire::syndrome::NAK_INVALID_REQUEST.to_bits()),
+            nak_access: Constant::new(wire::syndrome::NAK_REMOTE_ACCESS.to_bits()),
+            nak_operation: Constant::new(wire::syndrome::NAK_REMOTE_OPERATION.to_bits()),
+            success: status(queue::CqeStatus::Success),
+            flushed: status(queue::CqeStatus::Flushed),
+            remote_invalid: status(queue::CqeStatus::RemoteInvalidRequest),
+            remote_access: status(queue::CqeStatus::RemoteAccess),
+            remote_operation: status(queue::CqeStatus::RemoteOperation),
+            write_op: Constant::new((queue::WqeOp::Write as u8).to_bits()),
+            fatal_kind: Constant::new((queue::EventKind::QpFatal as u8).to_bits()),
+            slot_bits: Constant::new(limits::LOG_SQ_DEPTH.to_bits()),
+            slot_mask: Constant::new((limits::SQ_DEPTH - 1).to_bits()),
+            last_qpn: Constant::new((limits::QPS - 1).to_bits()),
+        }
+    }
+}
+
+impl Logic for Completer {
+    #[hdl_gen]
+    fn update(&mut self) {
+        dff_setup!(self, clock, state, qpn, psn, syndrome, is_flush, target, done, next_psn, acked, issued, index);
+        dff_setup!(self, clock, is_silent, has_died, status, was_ack, was_nak, was_ghost);
+        clock!(self, clock, entries, issued_look, done_ram, done_look, targets);
+        clock!(self, clock, changes, cqes, progresses, halts, fatals);
+        self.changes.reset.next = self.reset.val();
+        self.cqes.reset.next = self.reset.val();
+        self.progresses.reset.next = self.reset.val();
+        self.halts.reset.next = self.reset.val();
+        self.fatals.reset.next = self.reset.val();
+        StreamSource::<CqeReq>::link(&mut self.cqe, &mut self.cqes.drain);
+        StreamSource::<Progress>::link(&mut self.progress, &mut self.progresses.drain);
+        StreamSource::<Bits<8>>::link(&mut self.halt, &mut self.halts.drain);
+        StreamSource::<EventReq>::link(&mut self.fatal, &mut self.fatals.drain);
+        self.count_ack.next = self.was_ack.q.val();
+        self.count_nak.next = self.was_nak.q.val();
+        self.count_ghost.next = self.was_ghost.q.val();
+        self.was_ack.d.next = false;
+        self.was_nak.d.next = false;
+        self.was_ghost.d.next = false;
+
+        self.broadcast.next = self.qp_write.val();
+        self.attributes.next = self.broadcast.val().context;
+        self.targets.write_enable.next = self.broadcast.val().valid;
+        self.targets.write_address.next = self.broadcast.val().qpn;
+        self.targets.write_data.next.cqn = bit_cast::<8, 16>(self.attributes.val().send_cqn);
+        self.targets.write_data.next.progress = self.attributes.val().progress_address;
+        self.targets.read_address.next = self.qpn.q.val();
+        self.changes.fill.valid.next = self.broadcast.val().valid & (self.broadcast.val().clear | self.broadcast.val().start_tx);
+        self.changes.fill.data.next.qpn = self.broadcast.val().qpn;
+        self.changes.fill.data.next.clear = self.broadcast.val().clear;
+        self.changes.fill.data.next.start = self.broadcast.val().start_tx;
+        self.changes.fill.data.next.psn = self.attributes.val().sq_psn;
+        self.change.next = self.changes.drain.data.val();
+        self.changes.drain.ready.next = false;
+
+        self.look_qpn.next = self.qpn.q.val();
+        self.issued_look.read_address.next = self.qpn.q.val();
+        self.issued_now.next = self.issued_look.read_data.val();
+        self.issued.d.next = self.issued_now.val().index;
+        self.done_ram.read_address.next = self.qpn.q.val();
+        self.loaded.next = self.done.q.val();
+
+        // The issue side writes the table; a command's change has priority at its small memory.
+        self.fresh.next = self.issue.data.val();
+        self.may_issue.next = (self.state.q.val() != State::Clear) & !self.changes.drain.valid.val();
+        self.issue.ready.next = self.may_issue.val();
+        self.write_issued.next = self.may_issue.val() & self.issue.valid.val();
+        self.issued_address.next = self.fresh.val().qpn;
+        self.issued_data.next.index = self.fresh.val().index + 1;
+        self.issued_data.next.next_psn = self.fresh.val().last_psn + 1;
+        self.entries.write_enable.next = self.write_issued.val();
+        self.slot.next = (bit_cast::<TABLE, 8>(self.fresh.val().qpn) << 9) | bit_cast::<TABLE, 16>(self.fresh.val().index & self.slot_mask.val());
+        self.entries.write_address.next = self.slot.val();
+        self.entries.write_data.next.last_psn = self.fresh.val().last_psn;
+        self.entries.write_data.next.signaled = self.fresh.val().signaled;
+        self.entries.write_data.next.status = self.fresh.val().status;
+
+        // The acknowledgement: the first PSN that it does not cover, against what is outstanding.
+        self.incoming.next = self.ack.data.val();
+        self.ack.ready.next = false;
+        self.flush.ready.next = false;
+        self.kind.next = self.syndrome.q.val().get_bits::<3>(5);
+        self.is_look.next = self.syndrome.q.val() == self.look_again.val();
+        self.is_ack.next = self.kind.val() == self.ack_kind.val();
+        self.is_rnr.next = self.kind.val() == self.rnr_kind.val();
+        self.is_nak.next = (self.kind.val() == self.nak_kind.val()) | self.is_rnr.val();
+        self.is_fatal_nak.next = (self.syndrome.q.val() == self.nak_invalid.val())
+            | (self.syndrome.q.val() == self.nak_access.val())
+            | (self.syndrome.q.val() == self.nak_operation.val());
+        self.behind_psn.next = self.psn.q.val();
+        if self.is_ack.val() {
+            self.behind_psn.next = self.psn.q.val() + 1;
+        }
+        self.distance.next = self.behind_psn.val() - self.loaded.val().unacked;
+        self.outstanding.next = self.next_psn.q.val() - self.loaded.val().unacked;
+
+        self.nak_status.next = self.remote_operation.val();
+        if self.syndrome.q.val() == self.nak_invalid.val() {
+            self.nak_status.next = self.remote_invalid.val();
+        } else if self.syndrome.q.val() == self.nak_access.val() {
+            self.nak_status.next = self.remote_access.val();
+        }
+
+        // The entry under consideration.
+        self.entry.next = self.entries.read_data.val();
+        self.margin.next = self.acked.q.val() - self.entry.val().last_psn - 1;
+        self.is_known.next = self.index.q.val() != self.issued.q.val();
+        self.is_acked.next = !self.margin.val().get_bit(23);
+        self.needs_cqe.next = self.entry.val().signaled | self.entry.val().status.any();
+        self.advance.next = false;
+        self.next_index.next = self.index.q.val() + 1;
+        self.cqes.fill.valid.next = false;
+        self.cqes.fill.data.next.cqn = self.target.q.val().cqn;
+        self.cqes.fill.data.next.qpn = self.qpn.q.val();
+        self.cqes.fill.data.next.index = self.index.q.val();
+        self.cqes.fill.data.next.status = bit_cast::<8, 4>(self.entry.val().status);
+        self.cqes.fill.data.next.opcode = self.write_op.val();
+        self.cqes.fill.data.next.syndrome = 0.into();
+        self.progresses.fill.valid.next = false;
+        self.progresses.fill.data.next.addr = self.target.q.val().progress;
+        self.progresses.fill.data.next.index = self.index.q.val();
+        self.halts.fill.valid.next = false;
+        self.halts.fill.data.next = self.qpn.q.val();
+        self.fatals.fill.valid.next = false;
+        self.fatals.fill.data.next.number = bit_cast::<16, 8>(self.qpn.q.val());
+        self.fatals.fill.data.next.kind = self.fatal_kind.val();
+        self.fatals.fill.data.next.code = self.status.q.val();
+
+        self.write_done.next = false;
+        self.done_address.next = self.qpn.q.val();
+        self.done_data.next.index = self.index.q.val();
+        self.done_data.next.unacked = self.acked.q.val();
+        self.done_data.next.is_dead = self.loaded.val().is_dead | self.has_died.q.val() | self.is_flush.q.val();
+
+        match self.state.q.val() {
+            State::Clear => {
+                self.qpn.d.next = self.qpn.q.val() + 1;
+                self.write_done.next = true;
+                self.done_data.next = self.zero_done.val();
+                self.write_issued.next = true;
+                self.issued_address.next = self.qpn.q.val();
+                self.issued_data.next = self.zero_issued.val();
+                if self.qpn.q.val() == self.last_qpn.val() {
+                    self.state.d.next = State::Idle;
+                }
+            }
+            State::Idle => {
+                self.is_silent.d.next = false;
+                self.has_died.d.next = false;
+                if self.changes.drain.valid.val() {
+                    self.changes.drain.ready.next = true;
+                    self.qpn.d.next = self.change.val().qpn;
+                    self.write_done.next = true;
+                    self.done_address.next = self.change.val().qpn;
+                    self.done_data.next = self.zero_done.val();
+                    self.done_data.next.unacked = self.change.val().psn;
+                    self.write_issued.next = true;
+                    self.issued_address.next = self.change.val().qpn;
+                    self.issued_data.next = self.zero_issued.val();
+                    self.issued_data.next.next_psn = self.change.val().psn;
+                } else if self.flush.valid.val() {
+                    self.flush.ready.next = true;
+                    self.qpn.d.next = self.flush.data.val();
+                    self.is_flush.d.next = true;
+                    self.state.d.next = State::Load;
+                } else if self.ack.valid.val() {
+                    self.ack.ready.next = true;
+                    self.qpn.d.next = self.incoming.val().qpn;
+                    self.psn.d.next = self.incoming.val().psn;
+                    self.syndrome.d.next = self.incoming.val().syndrome;
+                    self.is_flush.d.next = false;
+                    self.state.d.next = State::Load;
+                }
+            }
+            State::Load => {
+                self.done.d.next = self.done_ram.read_data.val();
+                self.next_psn.d.next = self.issued_now.val().next_psn;
+                self.state.d.next = State::Judge;
+            }
+            State::Judge => {
+                self.target.d.next = self.targets.read_data.val();
+                self.index.d.next = self.loaded.val().index;
+                self.acked.d.next = self.loaded.val().unacked;
+                if self.is_flush.q.val() {
+                    // A queue pair that was reset meanwhile is not dead any more.
+                    self.state.d.next = State::Idle;
+                    if self.is_dead.val() {
+                        self.state.d.next = State::Flush;
+                    }
+                } else if self.loaded.val().is_dead {
+                    self.was_ghost.d.next = !self.is_look.val();
+                    self.state.d.next = State::Idle;
+                } else if self.is_look.val() {
+                    self.state.d.next = State::Walk;
+                } else if self.is_ack.val() & self.distance.val().any() & (self.distance.val() <= self.outstanding.val()) {
+                    self.was_ack.d.next = true;
+                    self.acked.d.next = self.behind_psn.val();
+                    self.state.d.next = State::Walk;
+                } else if self.is_nak.val() & (self.distance.val() < self.outstanding.val()) {
+                    self.was_nak.d.next = true;
+                    self.acked.d.next = self.behind_psn.val();
+                    self.state.d.next = State::Walk;
+                } else {
+                    // It may have taken the place of a wish to look again.
+                    self.was_ghost.d.next = true;
+                    self.syndrome.d.next = self.look_again.val();
+                    self.state.d.next = State::Walk;
+                }
+            }
+            State::Walk => {
+                if self.is_known.val() & self.entry.val().status.any() {
+                    self.cqes.fill.valid.next = true;
+                    if self.cqes.fill.ready.val() {
+                        self.advance.next = true;
+                        self.status.d.next = bit_cast::<8, 4>(self.entry.val().status);
+                        self.has_died.d.next = true;
+                        self.is_silent.d.next = false;
+                        self.state.d.next = State::Store;
+                    }
+                } else if self.is_known.val() & self.is_acked.val() {
+                    self.cqes.fill.valid.next = self.needs_cqe.val();
+                    self.advance.next = self.cqes.fill.ready.val() | !self.needs_cqe.val();
+                    self.is_silent.d.next = !self.needs_cqe.val();
+                } else if self.is_fatal_nak.val() & self.is_known.val() {
+                    self.state.d.next = State::Refuse;
+                } else {
+                    self.state.d.next = State::Store;
+                }
+            }
+            State::Refuse => {
+                // The request at fault: everything before it is acknowledged by the NAK.
+                self.cqes.fill.valid.next = true;
+                self.cqes.fill.data.next.syndrome = self.syndrome.q.val();
+                self.cqes.fill.data.next.status = self.nak_status.val();
+                self.status.d.next = self.nak_status.val();
+                if self.cqes.fill.ready.val() {
+                    self.advance.next = true;
+                    self.has_died.d.next = true;
+                    self.is_silent.d.next = false;
+                    self.state.d.next = State::Store;
+                }
+            }
+            State::Flush => {
+                if self.index.q.val() == self.producer.val() {
+                    self.state.d.next = State::Store;
+                } else {
+                    self.cqes.fill.valid.next = true;
+                    self.cqes.fill.data.next.status = self.flushed.val();
+                    self.advance.next = self.cqes.fill.ready.val();
+                }
+            }
+            State::Store => {
+                if self.progresses.fill.ready.val() | !self.is_silent.q.val() {
+                    self.progresses.fill.valid.next = self.is_silent.q.val();
+                    self.write_done.next = true;
+                    self.state.d.next = State::Idle;
+                    if self.has_died.q.val() {
+                        self.state.d.next = State::Tell;
+                    }
+                }
+            }
+            State::Tell => {
+                if self.halts.fill.ready.val() & self.fatals.fill.ready.val() {
+                    self.halts.fill.valid.next = true;
+                    self.fatals.fill.valid.next = true;
+                    self.state.d.next = State::Idle;
+                }
+            }
+            _ => {
+                self.state.d.next = State::Idle;
+            }
+        }
+        self.ask_index.next = self.index.q.val();
+        if self.state.q.val() == State::Judge {
+            self.ask_index.next = self.loaded.val().index;
+        } else if self.advance.val() {
+            self.index.d.next = self.next_index.val();
+            self.ask_index.next = self.next_index.val();
+        }
+        self.entries.read_address.next =
+            (bit_cast::<TABLE, 8>(self.qpn.q.val()) << self.slot_bits.val()) | bit_cast::<TABLE, 16>(self.ask_index.val() & self.slot_mask.val());
+        self.done_ram.write_enable.next = self.write_done.val();
+        self.done_ram.write_address.next = self.done_address.val();
+        self.done_ram.write_data.next = self.done_data.val();
+        self.done_look.write_enable.next = self.write_done.val();
+        self.done_look.write_address.next = self.done_address.val();
+        self.done_look.write_data.next = self.done_data.val();
+        self.done_look.read_address.next = self.query_qpn.val();
+        self.query_unacked.next = self.done_look.read_data.val().unacked;
+        self.query_consumer.next = self.done_look.read_data.val().index;
+        self.query_dead.next = self.done_look.read_data.val().is_dead;
+        self.issued_look.write_enable.next = self.write_issued.val();
+        self.issued_look.write_address.next = self.issued_address.val();
+        self.issued_look.write_data.next = self.issued_data.val();
+
+        if self.reset.val() {
+            self.state.d.next = State::Clear;
+            self.qpn.d.next = 0.into();
+        }
+    }
+}

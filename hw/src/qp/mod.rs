@@ -1,0 +1,18 @@
+//! The requester's side of a queue pair: what was posted, what is outstanding, what is done.
+//!
+//! | block | keeps |
+//! |---|---|
+//! | [`Posted`] | producer index and death of each send queue, as the host rings |
+//! | [`FlushGate`] | a dead queue pair until nothing of it is under way in the transmitter |
+//! | [`Completer`] | the table of outstanding requests; turns acknowledgements into completions |
+//! | [`Requester`] | the wiring of the three |
+
+mod completer;
+mod flush_gate;
+mod posted;
+mod requester;
+
+pub use completer::Completer;
+pub use flush_gate::FlushGate;
+pub use posted::Posted;
+pub use requester::Requester;

@@ -1,0 +1,199 @@
+//! Keeps each send queue's producer index, and turns doorbells of dead queue pairs into flushes.
+//!
+//! | port | role | carries |
+//! |---|---|---|
+//! | `qp_write` | in | contexts |
+//! | `bell_in` | sink | doorbells |
+//! | `bell` | source | those of living queue pairs, for the scheduler |
+//! | `halt` | sink | queue pairs whose requester has failed |
+//! | `flush` | source | queue pairs of which everything posted is to be flushed |
+//! | `look_qpn`, `producer`, `is_dead` | in/out | one queue pair's state, in the same clock |
+//!
+//! The index is kept before the bell goes on, and a queue pair dies here before it is flushed, so
+//! no request is posted behind the flush unseen: a doorbell before the death is covered by the
+//! flush that the death causes, one after it causes its own.
+//!
+//! Latency: one clock. Throughput: one doorbell a clock. After a reset the states are cleared, one
+//! a clock; nothing is taken meanwhile.
+
+use rust_hdl::prelude::*;
+use verbena_abi::{limits, queue};
+
+use crate::bus::{QpContext, QpWrite, SqBell, StreamSink, StreamSource};
+use crate::prim::{Fifo, LutRam};
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct PostedState {
+    producer: Bits<16>,
+    is_dead: Bit,
+}
+
+/// A change that a command makes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Change {
+    qpn: Bits<8>,
+    clear: Bit,
+    revive: Bit,
+    kill: Bit,
+}
+
+#[derive(LogicBlock)]
+pub struct Posted {
+    pub clock: Signal<In, Clock>,
+    pub reset: Signal<In, Bit>,
+    pub qp_write: Signal<In, QpWrite>,
+    pub bell_in: StreamSink<SqBell>,
+    pub bell: StreamSource<SqBell>,
+    pub halt: StreamSink<Bits<8>>,
+    pub flush: StreamSource<Bits<8>>,
+    pub look_qpn: Signal<In, Bits<8>>,
+    pub producer: Signal<Out, Bits<16>>,
+    pub is_dead: Signal<Out, Bit>,
+
+    ram: LutRam<PostedState, { limits::LOG_QPS }>,
+    look_ram: LutRam<PostedState, { limits::LOG_QPS }>,
+    changes: Fifo<Change, 1, 2>,
+    bells: Fifo<SqBell, 1, 2>,
+    flushes: Fifo<Bits<8>, 1, 2>,
+    cleared: DFF<Bits<9>>,
+
+    broadcast: Signal<Local, QpWrite>,
+    attributes: Signal<Local, QpContext>,
+    change: Signal<Local, Change>,
+    ringing: Signal<Local, SqBell>,
+    address: Signal<Local, Bits<8>>,
+    current: Signal<Local, PostedState>,
+    updated: Signal<Local, PostedState>,
+    write: Signal<Local, Bit>,
+    is_clear: Signal<Local, Bit>,
+    zero: Constant<PostedState>,
+    error_state: Constant<Bits<3>>,
+}
+
+impl Default for Posted {
+    fn default() -> Self {
+        Self {
+            clock: Default::default(),
+            reset: Default::default(),
+            qp_write: Default::default(),
+            bell_in: Default::default(),
+            bell: Default::default(),
+            halt: Default::default(),
+            flush: Default::default(),
+            look_qpn: Default::default(),
+            producer: Default::default(),
+            is_dead: Default::default(),
+            ram: Default::default(),
+            look_ram: Default::default(),
+            changes: Default::default(),
+            bells: Default::default(),
+            flushes: Default::default(),
+            cleared: Default::default(),
+            broadcast: Default::default(),
+            attributes: Default::default(),
+            change: Default::default(),
+            ringing: Default::default(),
+            address: Default::default(),
+            current: Default::default(),
+            updated: Default::default(),
+            write: Default::default(),
+            is_clear: Default::default(),
+            zero: Constant::new(PostedState::default()),
+            error_state: Constant::new((queue::QpState::Error as u8).to_bits()),
+        }
+    }
+}
+
+impl Logic for Posted {
+    #[hdl_gen]
+    fn update(&mut self) {
+        dff_setup!(self, clock, cleared);
+        clock!(self, clock, ram, look_ram, changes, bells, flushes);
+        self.changes.reset.next = self.reset.val();
+        self.bells.reset.next = self.reset.val();
+        self.flushes.reset.next = self.reset.val();
+        StreamSource::<SqBell>::link(&mut self.bell, &mut self.bells.drain);
+        StreamSource::<Bits<8>>::link(&mut self.flush, &mut self.flushes.drain);
+
+        self.broadcast.next = self.qp_write.val();
+        self.attributes.next = self.broadcast.val().context;
+        self.changes.fill.valid.next = self.broadcast.val().valid;
+        self.changes.fill.data.next.qpn = self.broadcast.val().qpn;
+        self.changes.fill.data.next.clear = self.broadcast.val().clear;
+        self.changes.fill.data.next.revive = self.broadcast.val().start_tx;
+        self.changes.fill.data.next.kill = self.attributes.val().state == self.error_state.val();
+        self.change.next = self.changes.drain.data.val();
+        self.ringing.next = self.bell_in.data.val();
+        self.is_clear.next = self.cleared.q.val().get_bit(8);
+        if !self.is_clear.val() {
+            self.cleared.d.next = self.cleared.q.val() + 1;
+        }
+
+        self.address.next = self.ringing.val().qpn;
+        if !self.is_clear.val() {
+            self.address.next = bit_cast::<8, 9>(self.cleared.q.val());
+        } else if self.changes.drain.valid.val() {
+            self.address.next = self.change.val().qpn;
+        } else if self.halt.valid.val() {
+            self.address.next = self.halt.data.val();
+        }
+        self.ram.read_address.next = self.address.val();
+        self.current.next = self.ram.read_data.val();
+        self.updated.next = self.current.val();
+        self.write.next = false;
+        self.changes.drain.ready.next = false;
+        self.halt.ready.next = false;
+        self.bell_in.ready.next = false;
+        self.bells.fill.valid.next = false;
+        self.bells.fill.data.next = self.ringing.val();
+        self.flushes.fill.valid.next = false;
+        self.flushes.fill.data.next = self.address.val();
+
+        if !self.is_clear.val() {
+            self.write.next = true;
+            self.updated.next = self.zero.val();
+        } else if self.changes.drain.valid.val() {
+            if self.flushes.fill.ready.val() {
+                self.changes.drain.ready.next = true;
+                self.write.next = true;
+                if self.change.val().clear {
+                    self.updated.next = self.zero.val();
+                } else if self.change.val().revive {
+                    self.updated.next.is_dead = false;
+                } else if self.change.val().kill {
+                    self.updated.next.is_dead = true;
+                    self.flushes.fill.valid.next = true;
+                }
+            }
+        } else if self.halt.valid.val() {
+            if self.flushes.fill.ready.val() {
+                self.halt.ready.next = true;
+                self.write.next = true;
+                self.updated.next.is_dead = true;
+                self.flushes.fill.valid.next = true;
+            }
+        } else if self.bell_in.valid.val() & self.bells.fill.ready.val() & self.flushes.fill.ready.val() {
+            self.bell_in.ready.next = true;
+            self.write.next = true;
+            self.updated.next.producer = self.ringing.val().index;
+            if self.current.val().is_dead {
+                self.flushes.fill.valid.next = true;
+            } else {
+                self.bells.fill.valid.next = true;
+            }
+        }
+        self.ram.write_enable.next = self.write.val();
+        self.ram.write_address.next = self.address.val();
+        self.ram.write_data.next = self.updated.val();
+        self.look_ram.write_enable.next = self.write.val();
+        self.look_ram.write_address.next = self.address.val();
+        self.look_ram.write_data.next = self.updated.val();
+        self.look_ram.read_address.next = self.look_qpn.val();
+        self.producer.next = self.look_ram.read_data.val().producer;
+        self.is_dead.next = self.look_ram.read_data.val().is_dead;
+
+        if self.reset.val() {
+            self.cleared.d.next = 0.into();
+        }
+    }
+}

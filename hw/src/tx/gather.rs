@@ -1,0 +1,290 @@
+//! Gathers a packet's payload: reads its parts from host memory and joins them, byte for byte, so
+//! that the payload begins where the packet's headers end.
+//!
+//! | port | role | carries |
+//! |---|---|---|
+//! | `part` | sink | parts of payloads, in order |
+//! | `read` | source | reads of host memory |
+//! | `line_in` | sink | what they bring: the lines that each part touches |
+//! | `line` | source | payload lines: zero outside the payload, `last` on each packet's last |
+//!
+//! A line of a part is rotated by the same amount, whatever its place in the part: the difference
+//! between where the payload stands and where the part begins. The rotated bytes fill the line
+//! under construction from there on, and what goes around the end begins the next line.
+//!
+//! Latency: four clocks behind the memory. Throughput: one line in or out every clock: a packet
+//! takes as many clocks as its parts touch lines, and one more if the joined payload has a line
+//! more than the last part left to give. Output is held back by credit: lines are taken from the
+//! memory only while the FIFO behind has room for all that are under way.
+
+use num_bigint::BigUint;
+use rust_hdl::prelude::*;
+
+use crate::bus::{GatherReq, Line, ReadReq, StreamSink, StreamSource};
+use crate::prim::{Fifo, Rotate};
+
+/// Where a part lies in its first line and in its packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Place {
+    from: Bits<6>,
+    len: Bits<13>,
+    first: Bit,
+    offset: Bits<6>,
+    last: Bit,
+}
+
+/// What happens to a rotated line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Step {
+    valid: Bit,
+    /// Place of the line's first byte in the line under construction.
+    at: Bits<6>,
+    /// Byte behind its last, 1 to 127: above 64 it goes on in the next line.
+    until: Bits<7>,
+    /// The packet ends with this line.
+    last: Bit,
+    /// A line of its own for what is left over: nothing is read in this step.
+    flush: Bit,
+}
+
+#[derive(LogicBlock)]
+pub struct Gather {
+    pub clock: Signal<In, Clock>,
+    pub reset: Signal<In, Bit>,
+    pub part: StreamSink<GatherReq>,
+    pub read: StreamSource<ReadReq>,
+    pub line_in: StreamSink<Line>,
+    pub line: StreamSource<Line>,
+
+    reads: Fifo<ReadReq, 1, 2>,
+    places: Fifo<Place, 8, 9>,
+    lines: Fifo<Line, 4, 5>,
+    rotate: Rotate,
+    // Stage 0: which bytes of this line count, and where they go.
+    is_started: DFF<Bit>,
+    left: DFF<Bits<13>>,
+    at: DFF<Bits<6>>,
+    amount: DFF<Bits<6>>,
+    must_flush: DFF<Bit>,
+    step1: DFF<Step>,
+    step2: DFF<Step>,
+    // Stage 3: the line under construction.
+    step3: DFF<Step>,
+    rotated: DFF<Bits<512>>,
+    held: DFF<Bits<512>>,
+
+    request: Signal<Local, GatherReq>,
+    request_addr: Signal<Local, Bits<64>>,
+    place: Signal<Local, Place>,
+    from: Signal<Local, Bits<6>>,
+    start_at: Signal<Local, Bits<6>>,
+    left_now: Signal<Local, Bits<13>>,
+    at_now: Signal<Local, Bits<6>>,
+    amount_now: Signal<Local, Bits<6>>,
+    room: Signal<Local, Bits<7>>,
+    bytes: Signal<Local, Bits<7>>,
+    is_last_line: Signal<Local, Bit>,
+    stop_at: Signal<Local, Bits<7>>,
+    over: Signal<Local, Bits<7>>,
+    has_room: Signal<Local, Bit>,
+    take: Signal<Local, Bit>,
+    step: Signal<Local, Step>,
+    step_zero: Constant<Step>,
+    now: Signal<Local, Step>,
+    low_mask: Signal<Local, Bits<512>>,
+    high_mask: Signal<Local, Bits<512>>,
+    wrap_mask: Signal<Local, Bits<512>>,
+    at_bits: Signal<Local, Bits<10>>,
+    until_bits: Signal<Local, Bits<10>>,
+    wraps: Signal<Local, Bit>,
+    goes_on: Signal<Local, Bit>,
+    here: Signal<Local, Bits<512>>,
+    next_held: Signal<Local, Bits<512>>,
+    fills: Signal<Local, Bit>,
+    ones: Constant<Bits<512>>,
+    full: Constant<Bits<7>>,
+    credit: Constant<Bits<5>>,
+}
+
+impl Default for Gather {
+    fn default() -> Self {
+        Self {
+            clock: Default::default(),
+            reset: Default::default(),
+            part: Default::default(),
+            read: Default::default(),
+            line_in: Default::default(),
+            line: Default::default(),
+            reads: Default::default(),
+            places: Default::default(),
+            lines: Default::default(),
+            rotate: Default::default(),
+            is_started: Default::default(),
+            left: Default::default(),
+            at: Default::default(),
+            amount: Default::default(),
+            must_flush: Default::default(),
+            step1: Default::default(),
+            step2: Default::default(),
+            step3: Default::default(),
+            rotated: Default::default(),
+            held: Default::default(),
+            request: Default::default(),
+            request_addr: Default::default(),
+            place: Default::default(),
+            from: Default::default(),
+            start_at: Default::default(),
+            left_now: Default::default(),
+            at_now: Default::default(),
+            amount_now: Default::default(),
+            room: Default::default(),
+            bytes: Default::default(),
+            is_last_line: Default::default(),
+            stop_at: Default::default(),
+            over: Default::default(),
+            has_room: Default::default(),
+            take: Default::default(),
+            step: Default::default(),
+            step_zero: Constant::new(Step::default()),
+            now: Default::default(),
+            low_mask: Default::default(),
+            high_mask: Default::default(),
+            wrap_mask: Default::default(),
+            at_bits: Default::default(),
+            until_bits: Default::default(),
+            wraps: Default::default(),
+            goes_on: Default::default(),
+            here: Default::default(),
+            next_held: Default::default(),
+            fills: Default::default(),
+            ones: Constant::new(Bits::<512>::from((BigUint::from(1u32) << 512u32) - 1u32)),
+            full: Constant::new(64u8.to_bits()),
+            credit: Constant::new(10u8.to_bits()),
+        }
+    }
+}
+
+impl Logic for Gather {
+    #[hdl_gen]
+    fn update(&mut self) {
+        dff_setup!(self, clock, is_started, left, at, amount, must_flush, step1, step2, step3, rotated, held);
+        clock!(self, clock, reads, places, lines, rotate);
+        self.reads.reset.next = self.reset.val();
+        self.places.reset.next = self.reset.val();
+        self.lines.reset.next = self.reset.val();
+        StreamSource::<ReadReq>::link(&mut self.read, &mut self.reads.drain);
+        StreamSource::<Line>::link(&mut self.line, &mut self.lines.drain);
+
+        self.request.next = self.part.data.val();
+        self.request_addr.next = self.request.val().addr;
+        self.part.ready.next = self.reads.fill.ready.val() & self.places.fill.ready.val();
+        self.reads.fill.valid.next = self.part.valid.val() & self.places.fill.ready.val();
+        self.reads.fill.data.next.addr = self.request.val().addr;
+        self.reads.fill.data.next.len = self.request.val().len;
+        self.places.fill.valid.next = self.part.valid.val() & self.reads.fill.ready.val();
+        self.places.fill.data.next.from = self.request_addr.val().get_bits::<6>(0);
+        self.places.fill.data.next.len = self.request.val().len;
+        self.places.fill.data.next.first = self.request.val().first;
+        self.places.fill.data.next.offset = self.request.val().offset;
+        self.places.fill.data.next.last = self.request.val().last;
+
+        // Stage 0. The first line of a part sets the rotation; later lines begin at byte 0.
+        self.place.next = self.places.drain.data.val();
+        self.from.next = self.place.val().from;
+        self.start_at.next = self.at.q.val();
+        if self.place.val().first {
+            self.start_at.next = self.place.val().offset;
+        }
+        self.left_now.next = self.left.q.val();
+        self.at_now.next = self.at.q.val();
+        self.amount_now.next = self.amount.q.val();
+        self.room.next = self.full.val();
+        if !self.is_started.q.val() {
+            self.left_now.next = self.place.val().len;
+            self.at_now.next = self.start_at.val();
+            self.amount_now.next = self.start_at.val() - self.from.val();
+            self.room.next = self.full.val() - bit_cast::<7, 6>(self.from.val());
+        }
+        self.is_last_line.next = self.left_now.val() <= bit_cast::<13, 7>(self.room.val());
+        self.bytes.next = self.room.val();
+        if self.is_last_line.val() {
+            self.bytes.next = bit_cast::<7, 13>(self.left_now.val());
+        }
+        self.stop_at.next = bit_cast::<7, 6>(self.at_now.val()) + self.bytes.val();
+        self.over.next = self.stop_at.val() - self.full.val();
+        self.has_room.next = self.lines.level.val() <= self.credit.val();
+        self.take.next = self.has_room.val() & !self.must_flush.q.val() & self.line_in.valid.val() & self.places.drain.valid.val();
+        self.line_in.ready.next = self.has_room.val() & !self.must_flush.q.val() & self.places.drain.valid.val();
+        self.places.drain.ready.next = self.take.val() & self.is_last_line.val();
+        self.step.next = self.step_zero.val();
+        self.step.next.at = self.at_now.val();
+        self.step.next.until = self.stop_at.val();
+        self.step.next.last = self.is_last_line.val() & self.place.val().last;
+        if self.take.val() {
+            self.step.next.valid = true;
+            self.is_started.d.next = !self.is_last_line.val();
+            self.left.d.next = self.left_now.val() - bit_cast::<13, 7>(self.bytes.val());
+            self.at.d.next = bit_cast::<6, 7>(self.stop_at.val());
+            self.amount.d.next = self.amount_now.val();
+            // Bytes that went around the end of the packet's last line need a line of their own.
+            if self.is_last_line.val() & self.place.val().last & (self.stop_at.val() > self.full.val()) {
+                self.must_flush.d.next = true;
+                self.step.next.last = false;
+            }
+        }
+        if self.must_flush.q.val() & self.has_room.val() {
+            self.must_flush.d.next = false;
+            self.step.next.valid = true;
+            self.step.next.flush = true;
+            self.step.next.last = true;
+        }
+        self.rotate.data.next = self.line_in.data.val().data;
+        self.rotate.amount.next = self.amount_now.val();
+        self.step1.d.next = self.step.val();
+        self.step2.d.next = self.step1.q.val();
+        self.step3.d.next = self.step2.q.val();
+        self.rotated.d.next = self.rotate.result.val();
+
+        // Stage 3. `here` are the bytes for this line, `wrap_mask` those that begin the next.
+        self.now.next = self.step3.q.val();
+        self.at_bits.next = bit_cast::<10, 6>(self.now.val().at) << 3;
+        self.until_bits.next = bit_cast::<10, 7>(self.now.val().until) << 3;
+        self.goes_on.next = self.now.val().until > self.full.val();
+        self.wraps.next = self.now.val().until >= self.full.val();
+        self.low_mask.next = self.ones.val() << self.at_bits.val();
+        self.high_mask.next = self.ones.val() << bit_cast::<9, 10>(self.until_bits.val());
+        self.wrap_mask.next = self.ones.val() ^ self.high_mask.val();
+        self.here.next = self.held.q.val() | (self.rotated.q.val() & self.low_mask.val());
+        if !self.wraps.val() {
+            self.here.next = self.held.q.val() | (self.rotated.q.val() & self.low_mask.val() & self.wrap_mask.val());
+        }
+        self.next_held.next = self.rotated.q.val() & self.wrap_mask.val();
+        if !self.goes_on.val() {
+            self.next_held.next = 0.into();
+        }
+        self.fills.next = self.wraps.val() | self.now.val().last;
+        if self.now.val().flush {
+            self.here.next = self.held.q.val();
+            self.next_held.next = 0.into();
+            self.fills.next = true;
+        }
+        self.lines.fill.valid.next = self.now.val().valid & self.fills.val();
+        self.lines.fill.data.next.data = self.here.val();
+        self.lines.fill.data.next.last = self.now.val().last;
+        if self.now.val().valid {
+            self.held.d.next = self.here.val();
+            if self.fills.val() {
+                self.held.d.next = self.next_held.val();
+            }
+        }
+
+        if self.reset.val() {
+            self.is_started.d.next = false;
+            self.must_flush.d.next = false;
+            self.step1.d.next = self.step_zero.val();
+            self.step2.d.next = self.step_zero.val();
+            self.step3.d.next = self.step_zero.val();
+            self.held.d.next = 0.into();
+        }
+    }
+}
