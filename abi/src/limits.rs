@@ -5,8 +5,11 @@
 
 /// log2 of the number of queue pairs.
 pub const LOG_QPS: usize = 8;
-/// Queue pairs. QPN 0 is never used (the wire forbids it), so one less can exist at a time.
+/// Queue pair numbers, of which those below [`FIRST_QPN`] are never used.
 pub const QPS: usize = 1 << LOG_QPS;
+/// Lowest usable QPN: the wire forbids 0, and 1 is the general services interface
+/// (connection management, IBTA vol. 1, 3.5.3), where a peer expects nothing else.
+pub const FIRST_QPN: u32 = 2;
 /// log2 of the number of completion queues.
 pub const LOG_CQS: usize = 8;
 /// Completion queues.

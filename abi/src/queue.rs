@@ -225,7 +225,7 @@ code! {
         Ok = 0,
         /// No such command.
         BadOpcode = 1,
-        /// QPN, CQN or region index out of range, or 0 where 0 is not usable.
+        /// QPN, CQN or region index out of range: too high, a QPN below [`limits::FIRST_QPN`], region 0.
         BadIndex = 2,
         /// Not allowed in the QP's state.
         BadState = 3,

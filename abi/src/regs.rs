@@ -150,7 +150,7 @@ registers! {
             /// A host memory access came back with an error response since reset.
             [1:1] DMA_ERROR,
         }
-        /// Queue pairs; QPN 0 is not usable.
+        /// Queue pair numbers; those below 2 are not usable.
         CapQps @ 0x0020, Ro, reset limits::QPS as u32, {
             /// Number.
             [31:0] COUNT,

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use verbena_abi::arith::Ring;
+use verbena_abi::limits;
 use verbena_abi::queue::{CommandCode, CommandOp, Eqe};
 use verbena_abi::regs::{self, AbiVersion, Counter, EqConfig, EqConsumer, Id, MacHi, MacLo, Status};
 use verbena_abi::ABI_VERSION;
@@ -48,7 +49,7 @@ impl AdapterConfig {
 pub struct AdapterInfo {
     /// Version of the card's interface: major, minor.
     pub abi_version: (u16, u16),
-    /// Queue pairs that can exist at a time (QPN 0 is not usable and not counted).
+    /// Queue pairs that can exist at a time (QPNs below [`limits::FIRST_QPN`] are not usable and not counted).
     pub max_qps: u32,
     /// Completion queues.
     pub max_cqs: u32,
@@ -186,7 +187,7 @@ impl Adapter {
         }
 
         // Room for all that can be outstanding: an arm and an overrun of each CQ, two faults of each QP, one command.
-        let wanted = Ring::with_slots(2 * (info.max_cqs + info.max_qps + 1) + 1);
+        let wanted = Ring::with_slots(2 * (info.max_cqs + info.max_qps + limits::FIRST_QPN) + 1);
         let ring = Ring::new(wanted.log_depth().min(log_eq_limit));
         let memory = Arc::clone(&device).alloc(ring.depth() as usize * size_of::<Eqe>(), 4096)?;
 
@@ -202,13 +203,13 @@ impl Adapter {
         bar.write32(EqConfig::OFFSET, eq_config.raw());
 
         let numbers = NumberSpace {
-            qps: Numbers::new("QPs", 1, info.max_qps + 1),
+            qps: Numbers::new("QPs", limits::FIRST_QPN, info.max_qps + limits::FIRST_QPN),
             cqs: Numbers::new("CQs", 0, info.max_cqs),
             mrs: Numbers::new("memory regions", 1, info.max_mrs + 1),
             pds: Numbers::new("protection domains", 1, info.max_pds + 1),
             key_tags: vec![0; info.max_mrs as usize + 1],
         };
-        let qps = Mutex::new((0..=info.max_qps).map(|_| Weak::new()).collect());
+        let qps = Mutex::new((0..info.max_qps + limits::FIRST_QPN).map(|_| Weak::new()).collect());
         let cqs = Mutex::new((0..info.max_cqs).map(|_| Weak::new()).collect());
         Ok(Arc::new(Self {
             device,

@@ -1,6 +1,7 @@
 //! The limits of a card, read from its capability registers and checked before anything relies on them.
 
 use verbena_abi::queue::mtu_code;
+use verbena_abi::limits;
 use verbena_abi::regs::{self, Doorbell, BAR0_ADDR_BITS, CQ_INDEX_BITS, DOORBELL_PAGE};
 
 use crate::adapter::AdapterInfo;
@@ -23,7 +24,7 @@ const MAX_LOG_EQ: u32 = 24;
 /// Fails with [`Error::BadCapability`] for a value that the driver could not work with, and with
 /// [`Error::DeviceRemoved`] if a register reads all ones.
 pub(crate) fn read(bar: &dyn Bar, abi_version: (u16, u16)) -> Result<(AdapterInfo, u8), Error> {
-    let qps = in_range("CapQps", read_one(bar, "CapQps", regs::CapQps::OFFSET)?, 2, MAX_PAGES)?;
+    let qps = in_range("CapQps", read_one(bar, "CapQps", regs::CapQps::OFFSET)?, limits::FIRST_QPN + 1, MAX_PAGES)?;
     let cqs = in_range("CapCqs", read_one(bar, "CapCqs", regs::CapCqs::OFFSET)?, 1, MAX_PAGES)?;
     let mrs = in_range("CapMrs", read_one(bar, "CapMrs", regs::CapMrs::OFFSET)?, 2, MAX_KEYS)?;
     let pds = in_range("CapPds", read_one(bar, "CapPds", regs::CapPds::OFFSET)?, 2, 1 << 16)?;
@@ -49,7 +50,7 @@ pub(crate) fn read(bar: &dyn Bar, abi_version: (u16, u16)) -> Result<(AdapterInf
 
     let info = AdapterInfo {
         abi_version,
-        max_qps: qps - 1,
+        max_qps: qps.saturating_sub(limits::FIRST_QPN),
         max_cqs: cqs,
         max_mrs: mrs - 1,
         max_pds: pds - 1,

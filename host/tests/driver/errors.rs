@@ -44,7 +44,7 @@ fn each_qp_option_above_its_limit_is_refused_inline_and_at_its_limit_is_not() {
         let error = Qp::create(&pd, &cq, &cq, options, |_| panic!("an inline error has no callback")).unwrap_err();
         assert_eq!((error.to_string().as_str(), error.nt_status()), (message, NtStatus::INVALID_PARAMETER));
     }
-    assert_eq!(Qp::create_blocking(&pd, &cq, &cq, all).unwrap().qpn(), 1, "a refusal takes no number");
+    assert_eq!(Qp::create_blocking(&pd, &cq, &cq, all).unwrap().qpn(), 2, "a refusal takes no number");
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn each_value_of_a_peer_is_checked_before_the_card_hears_of_it() {
     assert_eq!(bench.card.state().commands.len(), before);
     qp.connect_blocking(&peer()).unwrap();
     let error = qp.connect_blocking(&peer()).unwrap_err();
-    assert_eq!(error.to_string(), "QP 2 is in state Rts, the call needs RESET");
+    assert_eq!(error.to_string(), "QP 3 is in state Rts, the call needs RESET");
     assert_eq!(error.nt_status(), NtStatus::CONNECTION_ACTIVE);
 }
 
@@ -125,7 +125,7 @@ fn each_refusal_of_a_post_names_value_and_limit_and_takes_no_slot() {
     bench.card.state().hold_requests = true;
     sq.write(0, &[sge(1 << 31)], 0, 0, WriteFlags::NONE).unwrap();
     let error = sq.write(0, &[], 0, 0, WriteFlags::NONE).unwrap_err();
-    assert_eq!(error.to_string(), "the send queue of QP 1 holds 1 requests, its full depth");
+    assert_eq!(error.to_string(), "the send queue of QP 2 holds 1 requests, its full depth");
     assert_eq!(error.nt_status(), NtStatus::NO_MORE_ENTRIES);
 }
 
@@ -137,7 +137,7 @@ fn a_post_to_a_qp_that_is_not_connected_names_its_state() {
     let mut sq = qp.take_send_queue().unwrap();
     assert!(qp.take_send_queue().is_none(), "there is one send queue");
     let error = sq.write(0, &[], 0, 0, WriteFlags::NONE).unwrap_err();
-    assert_eq!(error.to_string(), "QP 2 is not connected: its state is Reset");
+    assert_eq!(error.to_string(), "QP 3 is not connected: its state is Reset");
     assert_eq!(error.nt_status(), NtStatus::CONNECTION_INVALID);
     drop(sq);
     assert!(qp.take_send_queue().is_some());
@@ -162,7 +162,7 @@ fn a_refused_command_is_reported_with_the_cards_code_and_leaks_nothing() {
     let error = Cq::create_blocking(&adapter, 4, None).unwrap_err();
     assert_eq!(error.to_string(), "the card refused CreateCq of number 1: InUse");
     assert_eq!(error.nt_status(), NtStatus::INTERNAL_ERROR);
-    assert!(matches!(Qp::create_blocking(&pd, &cq, &cq, QpOptions::sender(4)), Err(Error::CommandRefused { number: 1, .. })));
+    assert!(matches!(Qp::create_blocking(&pd, &cq, &cq, QpOptions::sender(4)), Err(Error::CommandRefused { number: 2, .. })));
     let memory = adapter.device().clone().alloc(64, 64).unwrap();
     assert!(matches!(Mr::register_blocking(&pd, memory, 0), Err(Error::CommandRefused { number: 0x101, .. })));
     assert!(card.is_memory_free(kept));
@@ -189,8 +189,8 @@ fn a_query_reports_what_the_card_knows_and_no_state_that_does_not_exist() {
     let bench = Bench::new(4);
     let report = bench.qp.query_blocking().unwrap();
     assert_eq!((report.state, report.next_psn.raw(), report.expected_psn.raw(), report.msn), (QpState::Rts, 1, 3, 4));
-    bench.card.state().qps.get_mut(&1).unwrap().context.state = 99;
-    assert_eq!(bench.qp.query_blocking().unwrap_err().to_string(), "the card answered 0x63 to QueryQp of number 1, which means nothing");
+    bench.card.state().qps.get_mut(&2).unwrap().context.state = 99;
+    assert_eq!(bench.qp.query_blocking().unwrap_err().to_string(), "the card answered 0x63 to QueryQp of number 2, which means nothing");
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn a_failed_step_of_a_connection_puts_the_qp_back_for_another_attempt() {
     let outcome = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     let answer = outcome.clone();
     let _ = qp.connect(&peer(), move |result| answer.lock().unwrap().push(result)).unwrap();
-    assert!(matches!(qp.connect(&peer(), |_| ()), Err(Error::ChangeUnderWay { qpn: 2 })));
+    assert!(matches!(qp.connect(&peer(), |_| ()), Err(Error::ChangeUnderWay { qpn: 3 })));
     bench.card.step();
     bench.adapter.process_events();
     bench.card.state().refuse.push_back(CommandCode::BadParameter as u8);

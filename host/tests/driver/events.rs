@@ -115,14 +115,14 @@ fn a_failed_request_satisfies_a_solicited_arm_and_its_fault_is_told() {
     cq.arm(ArmKind::Solicited);
     sq.write(1, &[], 0, 0, WriteFlags::NONE).unwrap();
     sq.write(2, &[], 0, 0, WriteFlags::NONE).unwrap();
-    card.complete(1, 1);
+    card.complete(2, 1);
     adapter.process_events();
     assert!(notices.lock().unwrap().is_empty());
-    card.fail(1, CqeStatus::RetryExceeded, 0);
+    card.fail(2, CqeStatus::RetryExceeded, 0);
     adapter.process_events();
     assert_eq!(notices.lock().unwrap().len(), 1);
     let fault = QpFault::Requester { code: 12, status: Some(CqeStatus::RetryExceeded) };
-    assert_eq!(*faults.lock().unwrap(), [(1, fault, QpState::Error)]);
+    assert_eq!(*faults.lock().unwrap(), [(2, fault, QpState::Error)]);
     assert_eq!(sq.qp().fault(), Some(fault));
     assert!(matches!(sq.write(3, &[], 0, 0, WriteFlags::NONE), Err(Error::NotConnected { state: QpState::Error, .. })));
 }
@@ -130,7 +130,7 @@ fn a_failed_request_satisfies_a_solicited_arm_and_its_fault_is_told() {
 #[test]
 fn a_refused_request_of_the_peer_is_told_with_its_syndrome() {
     let bench = Bench::new(4);
-    bench.card.event(EventKind::QpAccess as u8, 1, 0x62);
+    bench.card.event(EventKind::QpAccess as u8, 2, 0x62);
     bench.adapter.process_events();
     assert_eq!(bench.qp.fault(), Some(QpFault::Access { syndrome: 0x62 }));
     assert_eq!(bench.qp.state(), QpState::Error);
@@ -239,16 +239,16 @@ fn nonsense_in_the_queues_is_counted_and_nothing_else() {
     assert_eq!(bench.adapter.anomalies().unknown_events(), 8, "a stale tag is no anomaly");
 
     // QPs that do not exist, requests that were not posted.
-    for (qpn, wqe_index) in [(0u32, 0u16), (2, 0), (u32::MAX, 0), (1, 1)] {
+    for (qpn, wqe_index) in [(0u32, 0u16), (3, 0), (u32::MAX, 0), (2, 1)] {
         let cqe = Cqe { qpn: qpn.into(), wqe_index: wqe_index.into(), ..Cqe::default() };
         bench.card.completion(0, cqe);
     }
     assert_eq!(bench.drain(), []);
     assert_eq!(bench.adapter.anomalies().stray_completions(), 4);
-    bench.card.complete(1, 1);
+    bench.card.complete(2, 1);
     assert_eq!(bench.drain().len(), 1);
     // The same completion again.
-    bench.card.completion(0, Cqe { qpn: 1.into(), ..Cqe::default() });
+    bench.card.completion(0, Cqe { qpn: 2.into(), ..Cqe::default() });
     assert_eq!(bench.drain(), []);
     assert_eq!(bench.adapter.anomalies().stray_completions(), 5);
 }
@@ -258,7 +258,7 @@ fn an_unknown_status_ends_the_request_all_the_same() {
     let mut bench = Bench::new(4);
     bench.card.state().hold_requests = true;
     bench.sq.write(8, &[], 0, 0, WriteFlags::NONE).unwrap();
-    bench.card.completion(0, Cqe { qpn: 1.into(), status: 0xAA, ..Cqe::default() });
+    bench.card.completion(0, Cqe { qpn: 2.into(), status: 0xAA, ..Cqe::default() });
     let completions = bench.drain();
     assert_eq!((completions[0].context, completions[0].status.raw(), completions[0].status.is_success()), (8, 0xAA, false));
 }

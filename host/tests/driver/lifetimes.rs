@@ -207,7 +207,7 @@ fn closing_a_qp_flushes_what_is_outstanding_before_it_leaves() {
     let contexts: Vec<_> = drain(&cq).iter().map(|c| (c.context, c.status.raw())).collect();
     assert_eq!(contexts, [(0, 5), (1, 5), (2, 5), (3, 5)], "all of them, flushed, in order");
     let state = card.state();
-    assert_eq!(state.commands[state.commands.len() - 2..], [(CommandOp::ModifyQp, 1), (CommandOp::DestroyQp, 1)]);
+    assert_eq!(state.commands[state.commands.len() - 2..], [(CommandOp::ModifyQp, 2), (CommandOp::DestroyQp, 2)]);
 }
 
 #[test]
@@ -218,12 +218,12 @@ fn completions_of_a_closed_qp_keep_their_contexts_when_its_number_is_used_again(
     let Bench { adapter, cq, qp, sq, card } = bench;
     drop(sq);
     qp.close_blocking().unwrap();
-    // All other numbers once, so that 1 comes back.
-    for _ in 0..254 {
+    // All other numbers once, so that 2 comes back.
+    for _ in 0..253 {
         Qp::create_blocking(&pd, &cq, &cq, QpOptions::sender(1)).unwrap().close_blocking().unwrap();
     }
     let qp = Qp::create_blocking(&pd, &cq, &cq, QpOptions { context: 2, ..QpOptions::sender(4) }).unwrap();
-    assert_eq!(qp.qpn(), 1);
+    assert_eq!(qp.qpn(), 2);
     qp.connect_blocking(&peer()).unwrap();
     let mut sq = qp.take_send_queue().unwrap();
     sq.write(200, &[], 0, 0, WriteFlags::NONE).unwrap();
@@ -284,7 +284,7 @@ fn a_flush_ends_a_connection_that_is_being_made() {
     let one = cancelled.one();
     let _ = qp
         .connect(&peer(), move |outcome| {
-            assert!(matches!(outcome, Err(Error::Cancelled { qpn: 2 })), "{outcome:?}");
+            assert!(matches!(outcome, Err(Error::Cancelled { qpn: 3 })), "{outcome:?}");
             one();
         })
         .unwrap();
@@ -293,7 +293,7 @@ fn a_flush_ends_a_connection_that_is_being_made() {
         bench.adapter.process_events();
     }
     assert_eq!((cancelled.count(), qp.state()), (1, QpState::Error));
-    assert_eq!(bench.card.state().qps[&2].context.state, QpState::Error as u8);
+    assert_eq!(bench.card.state().qps[&3].context.state, QpState::Error as u8);
 }
 
 proptest! {

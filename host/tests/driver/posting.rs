@@ -31,7 +31,7 @@ fn the_full_depth_is_usable_also_when_it_is_no_power_of_two() {
                 post(&mut bench, round << 32 | index, WriteFlags::NONE).unwrap();
             }
             assert!(matches!(post(&mut bench, 0, WriteFlags::NONE), Err(Error::QueueFull { .. })), "depth {depth}");
-            bench.card.complete(1, depth as u16);
+            bench.card.complete(2, depth as u16);
             assert!(
                 matches!(post(&mut bench, 0, WriteFlags::NONE), Err(Error::QueueFull { .. })),
                 "a slot is free when its completion was polled"
@@ -50,7 +50,7 @@ fn one_completion_frees_the_slots_of_all_earlier_requests() {
     for context in 0..4 {
         post(&mut bench, context, if context == 2 { WriteFlags::NONE } else { SILENT }).unwrap();
     }
-    bench.card.complete(1, 3);
+    bench.card.complete(2, 3);
     assert_eq!(contexts(&bench), [2]);
     assert_eq!(bench.sq.free_slots(), 3);
 }
@@ -89,8 +89,8 @@ fn a_silent_request_that_fails_and_those_behind_it_complete_all_the_same() {
     for context in 0..5 {
         post(&mut bench, context, SILENT).unwrap();
     }
-    bench.card.complete(1, 2);
-    bench.card.fail(1, CqeStatus::RemoteAccess, 0x62);
+    bench.card.complete(2, 2);
+    bench.card.fail(2, CqeStatus::RemoteAccess, 0x62);
     let results: Vec<NdkResult> = bench.drain().into_iter().map(NdkResult::from).collect();
     let found: Vec<_> = results.iter().map(|r| (r.request_context, r.qp_context, r.status)).collect();
     assert_eq!(found, [(2, 77, NtStatus::ACCESS_VIOLATION), (3, 77, NtStatus::CANCELLED), (4, 77, NtStatus::CANCELLED)]);
@@ -105,7 +105,7 @@ fn deferred_requests_wait_for_the_next_plain_one_and_one_doorbell_shows_them_all
     }
     assert!(bench.card.state().doorbells.is_empty());
     post(&mut bench, 3, WriteFlags::NONE).unwrap();
-    assert_eq!(bench.card.state().doorbells, [(1, 4)]);
+    assert_eq!(bench.card.state().doorbells, [(2, 4)]);
     assert_eq!(contexts(&bench), [0, 1, 2, 3]);
 }
 
@@ -124,7 +124,7 @@ fn a_failing_post_shows_deferred_requests_first_whatever_it_fails_of() {
         post(&mut bench, 1, DEFER).unwrap();
         post(&mut bench, 2, DEFER).unwrap();
         assert!(bench.sq.write(3, sges, 0, 0, flags).is_err());
-        assert_eq!(bench.card.state().doorbells, [(1, 2)]);
+        assert_eq!(bench.card.state().doorbells, [(2, 2)]);
         assert_eq!(contexts(&bench), [1, 2]);
     }
 }
@@ -135,7 +135,7 @@ fn a_chain_that_fills_the_queue_is_shown_by_the_refusal() {
     post(&mut bench, 1, DEFER).unwrap();
     post(&mut bench, 2, DEFER).unwrap();
     assert!(matches!(post(&mut bench, 3, DEFER), Err(Error::QueueFull { .. })));
-    assert_eq!(bench.card.state().doorbells, [(1, 2)]);
+    assert_eq!(bench.card.state().doorbells, [(2, 2)]);
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn a_flush_shows_deferred_requests_so_that_they_are_cancelled() {
     bench.qp.flush();
     let found: Vec<_> = bench.drain().iter().map(|c| (c.context, c.status.raw())).collect();
     assert_eq!(found, [(1, 5), (2, 5)]);
-    assert!(matches!(post(&mut bench, 3, WriteFlags::NONE), Err(Error::NotConnected { qpn: 1, .. })));
+    assert!(matches!(post(&mut bench, 3, WriteFlags::NONE), Err(Error::NotConnected { qpn: 2, .. })));
     assert_eq!(bench.drain(), [], "a refused post has no completion");
 }
 
@@ -159,7 +159,7 @@ fn six_sges_and_zero_lengths_are_laid_out_in_their_order() {
         bench.sq.write(count as u64, &sges[..count], 0xABCD, 0x55, WriteFlags::NONE).unwrap();
         let state = bench.card.state();
         let (qpn, wqe, more) = state.requests.last().unwrap();
-        assert_eq!((*qpn, wqe.sges as usize, wqe.remote_va.get(), wqe.rkey.get()), (1, count, 0xABCD, 0x55));
+        assert_eq!((*qpn, wqe.sges as usize, wqe.remote_va.get(), wqe.rkey.get()), (2, count, 0xABCD, 0x55));
         let laid_out: Vec<Sge> = wqe
             .sge
             .iter()
@@ -181,7 +181,7 @@ fn a_send_queue_that_is_dropped_shows_its_deferred_requests_and_the_next_one_goe
     post(&mut bench, 1, DEFER | SILENT).unwrap();
     let qp = bench.qp.clone();
     drop(bench.sq);
-    assert_eq!(bench.card.state().doorbells, [(1, 1)]);
+    assert_eq!(bench.card.state().doorbells, [(2, 1)]);
     bench.sq = qp.take_send_queue().unwrap();
     post(&mut bench, 2, SILENT).unwrap();
     post(&mut bench, 3, WriteFlags::NONE).unwrap();
@@ -233,9 +233,9 @@ proptest! {
                 Step::Complete(count) => {
                     let shown = {
                         let state = bench.card.state();
-                        state.qps[&1].producer.wrapping_sub(state.qps[&1].consumer)
+                        state.qps[&2].producer.wrapping_sub(state.qps[&2].consumer)
                     };
-                    bench.card.complete(1, count.min(shown));
+                    bench.card.complete(2, count.min(shown));
                 }
                 Step::Poll => {
                     for completion in bench.drain() {
@@ -251,7 +251,7 @@ proptest! {
         }
         // In the end everything is done, and the whole depth is free.
         bench.sq.ring_doorbell();
-        bench.card.complete(1, u16::MAX);
+        bench.card.complete(2, u16::MAX);
         let last: Vec<u64> = contexts(&bench);
         let expected: Vec<u64> = outstanding.iter().filter(|(_, signalled)| *signalled).map(|(context, _)| *context).collect();
         prop_assert_eq!(last, expected);

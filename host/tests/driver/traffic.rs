@@ -91,7 +91,7 @@ fn opening_checks_waits_reads_limits_and_programs_addresses_in_that_order() {
     let adapter = Adapter::open(mock.clone(), config()).unwrap();
     mock.mock_bar().verify();
     let info = adapter.info();
-    assert_eq!((info.max_qps, info.max_cqs, info.max_mrs, info.max_pds), (255, 256, 1023, 65_535));
+    assert_eq!((info.max_qps, info.max_cqs, info.max_mrs, info.max_pds), (254, 256, 1023, 65_535));
     assert_eq!((info.max_send_depth, info.max_receive_depth, info.max_cq_depth), (512, 0, 65_536));
     assert_eq!((info.max_send_sges, info.max_receive_sges, info.max_inline_bytes), (6, 0, 0));
     assert_eq!((info.max_message_bytes, info.max_mtu_bytes, info.vectors, info.clock_khz), (1 << 31, 4096, 32, 250_000));
@@ -150,7 +150,7 @@ fn all_ones_are_a_card_that_is_gone_wherever_they_show() {
 #[test]
 fn a_capability_that_cannot_be_is_named_with_what_can() {
     for (bad, value, message) in [
-        (0, 1, "capability CapQps is 1, usable are 2 to 4080"),
+        (0, 1, "capability CapQps is 1, usable are 3 to 4080"),
         (1, 5000, "capability CapCqs is 5000, usable are 1 to 4080"),
         (4, 0x1010_0010, "capability CapQueues.LOG_SQ is 16, usable are 0 to 15"),
         (5, 7, "capability CapSges.INITIATOR is 7, usable are 1 to 6"),
@@ -205,7 +205,7 @@ fn one_write_from_creation_to_completion_is_this_traffic_and_no_other() {
     // A QP of 5 requests has a ring of 8, and its progress record behind it.
     let sq = ring + 4096;
     let created = CmdQp {
-        qpn: 1.into(),
+        qpn: 2.into(),
         pd: 1.into(),
         sq_psn: 0xABCDEF.into(),
         sq_address: sq.into(),
@@ -247,7 +247,7 @@ fn one_write_from_creation_to_completion_is_this_traffic_and_no_other() {
         ttl: 64,
         remote_qpn: 9.into(),
         rq_psn: 0x12_3456.into(),
-        source_port: (0xC000 | (1 ^ (9 << 7))).into(),
+        source_port: (0xC000 | (2 ^ (9 << 7))).into(),
         remote_mac: [2, 0, 0, 0, 0, 2],
         pkey: 0xFFFF.into(),
         remote_ip: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 10, 0, 0, 2],
@@ -272,7 +272,7 @@ fn one_write_from_creation_to_completion_is_this_traffic_and_no_other() {
 
     // The post: one doorbell, behind the entry.
     let mut queue = qp.take_send_queue().unwrap();
-    bar.expect_write(Doorbell::Sq.offset(1), 1);
+    bar.expect_write(Doorbell::Sq.offset(2), 1);
     queue.write(4711, &[Sge { va: 0x5010, len_bytes: 100, lkey: mr.lkey() }], 0xFACE, 0x99, WriteFlags::READ_FENCE).unwrap();
     let wqe: SqWqe = mock.buffers()[2].read(0).unwrap();
     assert_eq!((wqe.opcode, wqe.flags, wqe.sges, wqe.remote_va.get(), wqe.rkey.get()), (1, 5, 1, 0xFACE, 0x99));
@@ -283,7 +283,7 @@ fn one_write_from_creation_to_completion_is_this_traffic_and_no_other() {
     assert_eq!(cq.poll(&mut batch), 0);
     bar.expect_write(Doorbell::CqArm.offset(0), ArmKind::Any.word(0));
     cq.arm(ArmKind::Any);
-    mock.buffers()[1].write(0, &Cqe { qpn: 1.into(), opcode: 1, phase: PHASE, ..Cqe::default() }).unwrap();
+    mock.buffers()[1].write(0, &Cqe { qpn: 2.into(), opcode: 1, phase: PHASE, ..Cqe::default() }).unwrap();
     bar.expect_write(Doorbell::CqConsumer.offset(0), 1);
     assert_eq!(cq.poll(&mut batch), 1);
     assert_eq!((batch[0].context, batch[0].qp_context, batch[0].status.is_success()), (4711, 42, true));
@@ -293,7 +293,7 @@ fn one_write_from_creation_to_completion_is_this_traffic_and_no_other() {
         bar.expect_write(CmdArgs::OFFSET, number).expect_write(CmdGo::OFFSET, tag << 16 | op as u32);
     };
     let _ = cq.close(|| ());
-    naming(bar, CommandOp::DestroyQp, 1, 7);
+    naming(bar, CommandOp::DestroyQp, 2, 7);
     drop((queue, qp));
     write_event(&mock, 6, EventKind::Command, 7, 0);
     naming(bar, CommandOp::DestroyCq, 0, 8);
@@ -324,7 +324,7 @@ fn six_sges_make_requests_of_two_units() {
     let cq: Arc<Cq> = cq.lock().unwrap().take().unwrap();
     let sq = ring + 4096;
     let context = CmdQp {
-        qpn: 1.into(),
+        qpn: 2.into(),
         flags: qp_flags::TWO_UNITS,
         pd: 1.into(),
         sq_address: sq.into(),

@@ -426,7 +426,7 @@ impl Logic for CommandProcessor {
         self.mr.d.next = self.mrs.read_data.val();
 
         self.is_bad_index.d.next = (self.is_qp.val()
-            & ((self.name.val().get_bits::<24>(8) != 0) | (self.name.val().get_bits::<8>(0) == 0)))
+            & ((self.name.val().get_bits::<24>(8) != 0) | (self.name.val().get_bits::<7>(1) == 0)))
             | (self.is_cq.val() & (self.name.val().get_bits::<24>(8) != 0))
             | (self.is_mr.val() & ((self.name.val().get_bits::<14>(18) != 0) | (self.name.val().get_bits::<10>(8) == 0)));
         self.to.next = self.arguments.to.val();

@@ -23,9 +23,10 @@
 //! of a frame are allowed, beats of two frames must not be mixed. The reset of [`Crc512`] only
 //! empties its valid bits.
 //!
-//! Depth: a row of a data group has about 32 of 64 bits (three levels of LUT6), the sum of the
-//! groups two, the step of the register three. Undo stages take two bits of `zeros` at a time with
-//! their three matrices side by side: four levels, and no chain of networks in one clock.
+//! Depth: a row of a data group has about 32 of 64 bits, at most six levels of LUT6 where Yosys shares
+//! terms between rows. The sum of the groups, the step of the register and an undo stage are shallower;
+//! an undo stage takes two bits of `zeros` with their three matrices side by side, so that no
+//! network feeds another in one clock.
 
 use rust_hdl::prelude::*;
 

@@ -29,7 +29,7 @@ pub fn open(world: &Arc<World>, number: usize, arguments: &Arguments, memory_byt
     let memory: DmaBuffer = Arc::clone(&device).alloc(memory_bytes.max(1), 64)?;
     let adapter = Adapter::open(device, AdapterConfig::new([2, 0, 0, 0, 0, last], ipv4, ipv6))?;
     let pd = Pd::create(&adapter)?;
-    let cq = Cq::create_blocking(&adapter, arguments.qps * arguments.depth, None)?;
+    let cq = Cq::create_blocking(&adapter, arguments.qps.saturating_mul(arguments.depth), None)?;
     // An address of its own choice, so that the frames are the same in each run.
     let mr = Mr::register_at_blocking(&pd, memory, 0x7000_0000_0000 + ((number as u64) << 40), rights)?;
     let mut qps = Vec::new();

@@ -467,7 +467,7 @@ fn a_queue_pair_with_a_bad_argument_is_refused() {
     run.qp(CreateQp, &a_qp(), BadParameter);
     run.cq(CreateCq, &a_cq(), Done);
     for op in [CreateQp, ModifyQp, QueryQp, DestroyQp] {
-        for qpn in [0, 256, 0x100_00FF] {
+        for qpn in [0, 1, 256, 0x100_00FF] {
             run.qp(op, &CmdQp { qpn: qpn.into(), ..a_qp() }, BadIndex);
         }
     }
