@@ -1,6 +1,11 @@
 //! Records that travel on streams. The first field of a record is its least significant.
 
 use rust_hdl::prelude::*;
+use verbena_abi::limits;
+
+// Records carry queue and region numbers in fields of these widths. A build with other limits
+// changes them here and where a compile error then points; no table is sized by these numbers.
+const _: () = assert!(limits::LOG_QPS == 8 && limits::LOG_CQS == 8 && limits::LOG_MRS == 10);
 
 /// One beat of a packet, byte 0 in bits 7:0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]

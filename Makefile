@@ -1,0 +1,56 @@
+# What a user calls. Every target sees to its tools first, see ci/setup.sh.
+
+export PATH := $(HOME)/.cargo/bin:$(PATH)
+FILE ?=
+CAPTURE := build/demo.pcap
+CORE := build/verilog/verbena_core.v
+
+.PHONY: help demo test synth docs verilog lint setup clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo 'make demo [FILE=path]  send a file through two simulated cards and a 100 Gb/s link'
+	@echo 'make test              all tests'
+	@echo 'make synth             map the core for UltraScale+ with Yosys: size, path lengths, checks'
+	@echo 'make verilog           write the generated Verilog to build/verilog'
+	@echo 'make docs              write docs/registers.md and docs/layouts.md anew'
+	@echo 'make lint              formatting, lints, generated docs'
+	@echo 'make setup             install what is missing'
+	@echo 'make clean             remove what was built'
+
+setup:
+	@ci/setup.sh
+
+demo: setup
+	@mkdir -p build
+	cargo run --release -p verbena-sim --bin verbena -- send $(if $(FILE),"$(FILE)") --pcap $(CAPTURE)
+	@echo
+	@echo 'The frames, decoded:  tshark -r $(CAPTURE) -c 8'
+	@echo 'One of them in full:  tshark -r $(CAPTURE) -V -c 1'
+
+test: setup
+	ci/test.sh
+	ci/docs.sh
+
+verilog: setup
+	@mkdir -p $(dir $(CORE))
+	cargo run --quiet -p verbena-hw --example verilog > $(CORE).new
+	@mv $(CORE).new $(CORE)
+	@echo '$(CORE): module verbena_core'
+
+synth:
+	@ci/setup.sh synth
+	@$(MAKE) --no-print-directory verilog
+	nice .venv/bin/python scripts/synth.py $(CORE) --json-out build/synth/report.json
+
+docs: setup
+	cargo run --quiet -p verbena-docs
+
+lint: setup
+	ci/format.sh
+	ci/lint.sh
+	ci/docs.sh
+
+clean:
+	cargo clean
+	rm -rf build
