@@ -127,9 +127,7 @@ impl Logic for Doorbell {
                 self.is_bad.d.next = true;
             } else if self.word.val() == self.sq_word.val() {
                 self.sq.fill.valid.next = true;
-            } else if self.word.val() == self.consumer_word.val() {
-                self.cq.fill.valid.next = true;
-            } else if self.is_arm.val() & (self.kind.val() <= self.kinds.val()) {
+            } else if (self.word.val() == self.consumer_word.val()) | (self.is_arm.val() & (self.kind.val() <= self.kinds.val())) {
                 self.cq.fill.valid.next = true;
             } else if self.word.val() != self.rq_word.val() {
                 self.is_bad.d.next = true;

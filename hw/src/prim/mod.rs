@@ -3,8 +3,8 @@
 //! Those whose Verilog is written by hand (a RustHDL kernel can't say them) are listed in
 //! `docs/decisions/0002-primitives.md`: [`Ram`], [`LutRam`], [`XorNet`] and [`ByteReverse`].
 
-mod coalesce;
 mod byte_reverse;
+mod coalesce;
 mod crc;
 mod deep_fifo;
 mod delay;
@@ -16,8 +16,8 @@ mod rotate;
 mod shifter;
 mod xor_net;
 
-pub use coalesce::Coalesce;
 pub use byte_reverse::ByteReverse;
+pub use coalesce::Coalesce;
 pub use crc::{crc32_step, undo_zero_bytes, zero_bytes, Crc512, CrcUndo};
 pub use deep_fifo::DeepFifo;
 pub use delay::Delay;

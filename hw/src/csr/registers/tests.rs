@@ -222,7 +222,7 @@ fn writes_with_random_stalls_pass_one_a_clock() {
     }
     run.bench.uut.write.valid.next = false;
     for index in 0..32u32 {
-        let last = (0..200).filter(|i| i % 32 == index).last().unwrap();
+        let last = (0..200).rfind(|i| i % 32 == index).unwrap();
         assert_eq!(run.read(0x1000 + 4 * index), last * last);
     }
     run.bench.finish();
