@@ -277,7 +277,10 @@ impl Logic for Icrc {
         self.beats.fill.data.next.last = self.now.val().last;
         if self.now.val().ends_icrc {
             self.beats.fill.data.next.data = self.now.val().data | self.by_thirty_two.val();
-            self.carry.d.next = self.high_half.val();
+            // Between two beats of a frame the stage may hold what is not a beat at all.
+            if self.stage_valid.q.val() {
+                self.carry.d.next = self.high_half.val();
+            }
         } else if self.now.val().last {
             // Only half of the ICRC had room in the beat before.
             self.beats.fill.data.next.data = bit_cast::<512, 16>(self.carry.q.val());
@@ -288,5 +291,185 @@ impl Logic for Icrc {
             self.tokens.d.next = 0.into();
             self.stage_valid.d.next = false;
         }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::prim::{crc32_step, pack, unpack};
+    use crate::testing::{Bench, Driver, Monitor, Stalls};
+
+    pub(in crate::tx) const LAYOUTS: [(bool, bool); 4] = [(false, false), (false, true), (true, false), (true, true)];
+
+    /// Returns the ICRC of a frame without it, over a masked copy of all that it covers.
+    pub(in crate::tx) fn icrc(frame: &[u8], ipv6: bool, vlan: bool) -> [u8; 4] {
+        let ip = if vlan { 18 } else { 14 };
+        let udp = ip + if ipv6 { 40 } else { 20 };
+        let mut copy = frame.to_vec();
+        if ipv6 {
+            copy[ip] |= 0x0F;
+            [1, 2, 3, 7].into_iter().for_each(|at| copy[ip + at] = 0xFF);
+        } else {
+            [1, 8, 10, 11].into_iter().for_each(|at| copy[ip + at] = 0xFF);
+        }
+        [udp + 6, udp + 7, udp + 12].into_iter().for_each(|at| copy[at] = 0xFF);
+        (!crc32_step(wire::ICRC_SEED, &copy[ip..])).to_le_bytes()
+    }
+
+    /// Returns the beats that the merger gives for a frame without ICRC.
+    pub(in crate::tx) fn frame_beats(frame: &[u8], ipv6: bool, vlan: bool) -> Vec<FrameBeat> {
+        let len = frame.len() + 4;
+        (0..len.div_ceil(64))
+            .map(|i| FrameBeat {
+                data: pack(&frame[(64 * i).min(frame.len())..(64 * i + 64).min(frame.len())]),
+                bytes: ((len - 64 * i).min(64) as u64).into(),
+                last: 64 * i + 64 >= len,
+                first: i == 0,
+                second: i == 1,
+                ends_icrc: 64 * i < frame.len() && frame.len() <= 64 * i + 64,
+                covered: ((frame.len() + 64 - 64 * i) as u64 % 64).into(),
+                ipv6,
+                vlan,
+            })
+            .collect()
+    }
+
+    /// Joins beats to frames.
+    pub(in crate::tx) fn frames(beats: &[Beat]) -> Vec<Vec<u8>> {
+        let mut frames = vec![vec![]];
+        for beat in beats {
+            let (bytes, len) = (unpack(beat.data), beat.bytes.to_u64() as usize);
+            assert!(bytes[len..].iter().all(|byte| *byte == 0), "bytes behind the frame are zero");
+            frames.last_mut().unwrap().extend(&bytes[..len]);
+            if beat.last {
+                frames.push(vec![]);
+            }
+        }
+        assert_eq!(frames.pop(), Some(vec![]), "the last frame is whole");
+        frames
+    }
+
+    /// Frames of random bytes of all layouts, with each fill of the last beat in their second or third beat.
+    fn random_frames(seed: u64, step: usize) -> Vec<(Vec<u8>, bool, bool)> {
+        let mut random = Stalls::new(seed);
+        let mut frames = vec![];
+        for (ipv6, vlan) in LAYOUTS {
+            for words in 0..34 {
+                // Those whose ICRC lies across the end of a beat are always among them.
+                let len = header_bytes(ipv6, vlan) + 4 * words;
+                if words % step != 0 && len % 64 != 62 {
+                    continue;
+                }
+                frames.push(((0..len).map(|_| random.random() as u8).collect(), ipv6, vlan));
+            }
+        }
+        frames
+    }
+
+    /// Sends frames, until all are out or for `limit` clocks; returns what came, and the clocks from the first beat in to the first and last out.
+    fn run(bench: &mut Bench<Icrc>, beats: &[FrameBeat], stalls: [Stalls; 2], limit: usize) -> (Vec<Beat>, u64, u64) {
+        let [fill, drain] = stalls;
+        let mut driver = Driver::new(beats.iter().copied(), fill);
+        let mut monitor = Monitor::new(drain);
+        let (mut start, mut first) = (None, None);
+        for clock in 0..limit {
+            driver.before(&mut bench.uut.beat_in);
+            monitor.before(&mut bench.uut.beat);
+            bench.settle();
+            driver.after(&bench.uut.beat_in);
+            monitor.after(&bench.uut.beat);
+            start = start.or((driver.queue.len() < beats.len()).then_some(clock));
+            first = first.or(bench.uut.beat.valid.val().then_some(clock));
+            bench.edge();
+            if monitor.got.len() == beats.len() {
+                let start = start.unwrap();
+                return (monitor.got, (first.unwrap() - start) as u64, (clock - start) as u64);
+            }
+        }
+        bench.uut.beat_in.valid.next = false;
+        (monitor.got, 0, 0)
+    }
+
+    fn reset(bench: &mut Bench<Icrc>) {
+        bench.uut.beat_in.valid.next = false;
+        bench.uut.beat.ready.next = false;
+        bench.uut.reset.next = true;
+        bench.cycles(10);
+        bench.uut.reset.next = false;
+    }
+
+    fn check(got: &[Beat], sent: &[(Vec<u8>, bool, bool)]) {
+        let got = frames(got);
+        assert_eq!(got.len(), sent.len());
+        for (got, (frame, ipv6, vlan)) in got.iter().zip(sent) {
+            let what = format!("IPv6 {ipv6}, tag {vlan}, {} bytes", frame.len());
+            assert!(got[..frame.len()] == *frame, "{what}: the frame itself has changed");
+            assert_eq!(got[frame.len()..], icrc(frame, *ipv6, *vlan), "{what}");
+        }
+    }
+
+    #[test]
+    fn every_layout_and_every_fill_of_the_last_beat_has_the_icrc_of_a_masked_copy_at_a_beat_a_clock() {
+        let mut bench = Bench::new("tx_icrc", Icrc::default(), |uut| &mut uut.clock);
+        reset(&mut bench);
+        let sent = random_frames(1, 1);
+        let beats: Vec<_> = sent.iter().flat_map(|(frame, ipv6, vlan)| frame_beats(frame, *ipv6, *vlan)).collect();
+        // The last beat with nothing but half an ICRC is among them, for each layout.
+        assert_eq!(
+            beats.iter().filter(|beat| beat.last && beat.bytes == 2u64).map(|beat| (beat.ipv6, beat.vlan)).fold(vec![], |mut all, one| {
+                if !all.contains(&one) {
+                    all.push(one);
+                }
+                all
+            }),
+            LAYOUTS
+        );
+        let (got, first, last) = run(&mut bench, &beats, [Stalls::none(), Stalls::none()], 5000);
+        check(&got, &sent);
+        assert_eq!(first, Icrc::LATENCY as u64);
+        assert_eq!(last, (Icrc::LATENCY + beats.len() - 1) as u64);
+        bench.finish();
+    }
+
+    #[test]
+    fn frames_pass_under_random_stalls_and_after_a_reset_in_the_middle_of_one() {
+        let mut bench = Bench::new("tx_icrc_stalls", Icrc::default(), |uut| &mut uut.clock);
+        reset(&mut bench);
+        for seed in 1..4 {
+            let sent = random_frames(seed, 5);
+            let beats: Vec<_> = sent.iter().flat_map(|(frame, ipv6, vlan)| frame_beats(frame, *ipv6, *vlan)).collect();
+            run(&mut bench, &beats, [Stalls::new(seed + 10), Stalls::new(seed + 20)], 55 + seed as usize);
+            reset(&mut bench);
+            let (got, ..) = run(&mut bench, &beats, [Stalls::new(seed + 30), Stalls::new(seed + 40)], 5000);
+            check(&got, &sent);
+        }
+        // With the exit shut, what was taken fits the FIFO behind, and comes out whole.
+        let sent = random_frames(9, 4);
+        let beats: Vec<_> = sent.iter().flat_map(|(frame, ipv6, vlan)| frame_beats(frame, *ipv6, *vlan)).collect();
+        let mut driver = Driver::new(beats.iter().copied(), Stalls::none());
+        let mut monitor = Monitor::new(Stalls::none());
+        for clock in 0.. {
+            driver.before(&mut bench.uut.beat_in);
+            monitor.before(&mut bench.uut.beat);
+            if clock < 60 {
+                bench.uut.beat.ready.next = false;
+            }
+            bench.settle();
+            driver.after(&bench.uut.beat_in);
+            monitor.after(&bench.uut.beat);
+            bench.edge();
+            if clock == 59 {
+                assert!(!bench.uut.beat_in.ready.val());
+                let taken = (beats.len() - driver.queue.len()) as u64;
+                assert_eq!(bench.uut.beats.level.val(), taken);
+            }
+            if monitor.got.len() == beats.len() {
+                break;
+            }
+            assert!(clock < 1000, "a frame hangs");
+        }
+        check(&monitor.got, &sent);
+        bench.finish();
     }
 }
