@@ -5,6 +5,7 @@
 //! |---|---|---|
 //! | `put` | in | the oldest queue pair that waits, of a coalescing queue |
 //! | `flush` | source | the same, when it may be flushed |
+//! | `is_busy` | out | a queue pair waits here |
 //! | `entered`, `finished` | in | requests asked for, and requests whose payload is on the card, modulo 2^16 |
 //!
 //! Requests go through the transmitter in order, so what was asked for when the queue pair came is
@@ -32,6 +33,7 @@ pub struct FlushGate {
     pub flush: StreamSource<Bits<8>>,
     pub entered: Signal<In, Bits<16>>,
     pub finished: Signal<In, Bits<16>>,
+    pub is_busy: Signal<Out, Bit>,
 
     state: DFF<State>,
     qpn: DFF<Bits<8>>,
@@ -47,6 +49,7 @@ impl Logic for FlushGate {
         self.put.ready.next = false;
         self.flush.valid.next = false;
         self.flush.data.next = self.qpn.q.val();
+        self.is_busy.next = self.state.q.val() != State::Idle;
         self.ahead.next = self.finished.val() - self.goal.q.val();
 
         match self.state.q.val() {
@@ -84,5 +87,99 @@ impl Logic for FlushGate {
         if self.reset.val() {
             self.state.d.next = State::Idle;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Bench, Driver, Monitor, Stalls};
+
+    fn reset(bench: &mut Bench<FlushGate>) {
+        bench.uut.put.valid.next = false;
+        bench.uut.reset.next = true;
+        bench.cycles(2);
+        bench.uut.reset.next = false;
+    }
+
+    #[test]
+    fn a_queue_pair_comes_out_when_all_that_was_entered_before_is_finished() {
+        let mut bench = Bench::new("flush_gate", FlushGate::default(), |uut| &mut uut.clock);
+        reset(&mut bench);
+        // The counts pass 2^16 on the way.
+        let (mut entered, mut finished) = (0xFF80u64, 0xFF80u64);
+        for (seed, limit) in [(1, 50), (1, 9000), (2, 333), (2, 9000), (3, 9000)] {
+            let mut put = Driver::new((0..25u64).map(|i| Bits::<8>::from(7 * i)), Stalls::new(seed));
+            let mut flush = Monitor::new(Stalls::new(seed + 10));
+            let (mut enters, mut finishes) = (Stalls::new(seed + 20), Stalls::new(seed + 30));
+            // What was entered when the queue pair was taken, and the clock of it.
+            let mut taken: Option<(u64, u64)> = None;
+            let stop = bench.clock_count() + limit;
+            while flush.got.len() < 25 && bench.clock_count() < stop {
+                entered += u64::from(enters.go());
+                finished += u64::from(finishes.go() && finished < entered);
+                bench.uut.entered.next = (entered % 0x1_0000).into();
+                bench.uut.finished.next = (finished % 0x1_0000).into();
+                put.before(&mut bench.uut.put);
+                flush.before(&mut bench.uut.flush);
+                bench.settle();
+                if bench.uut.flush.valid.val() {
+                    let (goal, clock) = taken.expect("one at a time");
+                    assert!(finished >= goal, "requests are still under way");
+                    assert!(bench.clock_count() >= clock + 34, "there is a wait for the scheduler to hear of it");
+                    if bench.uut.flush.ready.val() {
+                        taken = None;
+                    }
+                }
+                if bench.uut.put.valid.val() & bench.uut.put.ready.val() {
+                    assert!(taken.is_none());
+                    taken = Some((entered, bench.clock_count()));
+                }
+                put.after(&bench.uut.put);
+                flush.after(&bench.uut.flush);
+                bench.edge();
+            }
+            if limit == 9000 {
+                assert_eq!(flush.got, (0..25u64).map(|i| Bits::<8>::from(7 * i)).collect::<Vec<_>>());
+            } else {
+                reset(&mut bench);
+            }
+        }
+        bench.finish();
+    }
+
+    #[test]
+    fn an_idle_transmitter_holds_nothing_back_for_longer_than_the_wait() {
+        let mut bench = Bench::new("flush_gate_wait", FlushGate::default(), |uut| &mut uut.clock);
+        reset(&mut bench);
+        bench.uut.put.valid.next = true;
+        bench.uut.put.data.next = 9u64.into();
+        bench.cycles(1);
+        bench.uut.put.valid.next = false;
+        let start = bench.clock_count();
+        while !bench.uut.flush.valid.val() {
+            bench.cycles(1);
+            assert!(bench.clock_count() < 100, "the gate stays shut");
+        }
+        assert_eq!(bench.clock_count() - start, 33);
+        // Entered behind the wait: not waited for. Entered during it: waited for.
+        bench.uut.flush.ready.next = true;
+        bench.cycles(1);
+        bench.uut.flush.ready.next = false;
+        bench.uut.put.valid.next = true;
+        bench.cycles(1);
+        bench.uut.put.valid.next = false;
+        bench.cycles(20);
+        bench.uut.entered.next = 3u64.into();
+        bench.cycles(13);
+        bench.uut.entered.next = 100u64.into();
+        bench.uut.finished.next = 2u64.into();
+        bench.cycles(50);
+        assert!(!bench.uut.flush.valid.val());
+        bench.uut.finished.next = 3u64.into();
+        bench.cycles(1);
+        assert!(bench.uut.flush.valid.val());
+        assert_eq!(bench.uut.flush.data.val(), 9u64);
+        bench.finish();
     }
 }

@@ -197,3 +197,146 @@ impl Logic for Posted {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Bench, Driver, Monitor, Stalls};
+
+    fn write(qpn: u64, clear: bool, start_tx: bool, state: queue::QpState) -> QpWrite {
+        let context = QpContext { state: (state as u64).into(), ..Default::default() };
+        QpWrite { valid: true, qpn: qpn.into(), clear, start_tx, context, ..Default::default() }
+    }
+
+    fn reset(bench: &mut Bench<Posted>) {
+        bench.uut.bell_in.valid.next = false;
+        bench.uut.halt.valid.next = false;
+        bench.uut.qp_write.next = QpWrite::default();
+        bench.uut.reset.next = true;
+        bench.cycles(2);
+        bench.uut.reset.next = false;
+    }
+
+    #[test]
+    fn living_queue_pairs_ring_on_and_dead_ones_are_flushed_under_random_stalls() {
+        let mut bench = Bench::new("posted", Posted::default(), |uut| &mut uut.clock);
+        reset(&mut bench);
+        for (seed, limit) in [(1, 400), (1, 6000), (2, 500), (2, 6000), (3, 6000)] {
+            let mut random = Stalls::new(seed);
+            let bells = (0..300).map(|_| SqBell { qpn: (random.random() % 8).into(), index: (random.random() % 65536).into() });
+            let mut bell_in = Driver::new(bells.collect::<Vec<_>>(), Stalls::new(seed + 10));
+            let mut halt = Driver::new([], Stalls::none());
+            let mut bell = Monitor::new(Stalls::new(seed + 30));
+            let mut flush = Monitor::new(Stalls::new(seed + 40));
+            // The model takes each event in the clock in which the block does.
+            let mut model = [(0u64, false); 8];
+            let (mut bells, mut flushes) = (vec![], vec![]);
+            let mut command: Option<(usize, bool, bool)> = None;
+            let mut clock = 0;
+            while clock < limit && !(bell_in.is_done() && bell.got.len() + flush.got.len() == bells.len() + flushes.len()) {
+                bell_in.before(&mut bench.uut.bell_in);
+                if clock % 25 == 24 {
+                    halt.queue.push_back(Bits::<8>::from(random.random() % 8));
+                }
+                halt.before(&mut bench.uut.halt);
+                bell.before(&mut bench.uut.bell);
+                flush.before(&mut bench.uut.flush);
+                bench.uut.qp_write.next = QpWrite::default();
+                if clock % 40 == 39 && clock > 300 && command.is_none() {
+                    let qpn = random.random() % 8;
+                    let (clear, start, kill) =
+                        [(true, false, false), (false, true, false), (false, false, true)][random.random() as usize % 3];
+                    let state = if kill { queue::QpState::Error } else { queue::QpState::Rts };
+                    bench.uut.qp_write.next = write(qpn, clear, start, state);
+                    command = Some((qpn as usize, clear, start));
+                }
+                bench.uut.look_qpn.next = (clock as u64 % 8).into();
+                bench.settle();
+                let uut = &bench.uut;
+                let (producer, is_dead) = model[clock % 8];
+                // During the clearing the memory still holds what was before.
+                if clock > 256 {
+                    assert_eq!((uut.producer.val().to_u64(), uut.is_dead.val()), (producer, is_dead));
+                } else {
+                    assert!(!uut.bell_in.ready.val() && !uut.halt.ready.val() || clock == 256, "nothing is taken during the clearing");
+                }
+                if uut.changes.drain.valid.val() && uut.changes.drain.ready.val() {
+                    let (qpn, clear, start) = command.take().unwrap();
+                    if clear {
+                        model[qpn] = (0, false);
+                    } else if start {
+                        model[qpn].1 = false;
+                    } else {
+                        model[qpn].1 = true;
+                        flushes.push(Bits::<8>::from(qpn as u64));
+                    }
+                }
+                if uut.halt.valid.val() && uut.halt.ready.val() {
+                    let qpn = uut.halt.data.val();
+                    model[qpn.index()].1 = true;
+                    flushes.push(qpn);
+                }
+                if uut.bell_in.valid.val() && uut.bell_in.ready.val() {
+                    let ring = uut.bell_in.data.val();
+                    model[ring.qpn.index()].0 = ring.index.to_u64();
+                    if model[ring.qpn.index()].1 {
+                        flushes.push(ring.qpn);
+                    } else {
+                        bells.push(ring);
+                    }
+                }
+                bell_in.after(&bench.uut.bell_in);
+                halt.after(&bench.uut.halt);
+                bell.after(&bench.uut.bell);
+                flush.after(&bench.uut.flush);
+                bench.edge();
+                clock += 1;
+            }
+            if limit == 6000 {
+                assert!(clock < limit, "a doorbell hangs");
+                assert_eq!(bell.got, bells);
+                assert_eq!(flush.got, flushes);
+            }
+            reset(&mut bench);
+        }
+        bench.finish();
+    }
+
+    #[test]
+    fn a_doorbell_goes_through_every_clock_and_a_full_exit_holds_it_back() {
+        let mut bench = Bench::new("posted_rate", Posted::default(), |uut| &mut uut.clock);
+        reset(&mut bench);
+        bench.cycles(256);
+        let bells: Vec<_> = (0..100u64).map(|i| SqBell { qpn: (i % 4).into(), index: i.into() }).collect();
+        let mut bell_in = Driver::new(bells.clone(), Stalls::none());
+        let mut bell = Monitor::new(Stalls::none());
+        let start = bench.clock_count();
+        while bell.got.len() < 100 {
+            bell_in.before(&mut bench.uut.bell_in);
+            bell.before(&mut bench.uut.bell);
+            bench.settle();
+            bell_in.after(&bench.uut.bell_in);
+            bell.after(&bench.uut.bell);
+            bench.edge();
+            assert!(bench.clock_count() < 1000, "a doorbell hangs");
+        }
+        assert_eq!(bell.got, bells);
+        assert_eq!(bench.clock_count() - start, 101);
+        // Two flushes wait here: a third death and a doorbell wait outside, so none is lost.
+        bench.uut.bell_in.valid.next = false;
+        bench.uut.flush.ready.next = false;
+        bench.uut.halt.valid.next = true;
+        for qpn in 0..2u64 {
+            bench.uut.halt.data.next = qpn.into();
+            bench.settle();
+            assert!(bench.uut.halt.ready.val());
+            bench.edge();
+        }
+        bench.uut.halt.data.next = 2u64.into();
+        bench.uut.bell_in.valid.next = true;
+        bench.uut.bell_in.data.next = SqBell { qpn: 3u64.into(), index: 7u64.into() };
+        bench.cycles(3);
+        assert!(!bench.uut.halt.ready.val() && !bench.uut.bell_in.ready.val());
+        bench.finish();
+    }
+}

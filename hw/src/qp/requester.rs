@@ -25,6 +25,8 @@ pub struct Requester {
     pub progress: StreamSource<Progress>,
     pub halt: StreamSource<Bits<8>>,
     pub fatal: StreamSource<EventReq>,
+    /// A queue pair is to be flushed, or completions are on their way to the CQ writer.
+    pub flush_pending: Signal<Out, Bit>,
     pub count_ack: Signal<Out, Bit>,
     pub count_nak: Signal<Out, Bit>,
     pub count_ghost: Signal<Out, Bit>,
@@ -63,6 +65,7 @@ impl Default for Requester {
             progress: Default::default(),
             halt: Default::default(),
             fatal: Default::default(),
+            flush_pending: Default::default(),
             count_ack: Default::default(),
             count_nak: Default::default(),
             count_ghost: Default::default(),
@@ -153,6 +156,11 @@ impl Logic for Requester {
         StreamSource::<CqeReq>::link(&mut self.cqe, &mut self.completer.cqe);
         StreamSource::<Progress>::link(&mut self.progress, &mut self.completer.progress);
         StreamSource::<EventReq>::link(&mut self.fatal, &mut self.completer.fatal);
+        self.flush_pending.next = self.posted.flush.valid.val()
+            | self.flushes.get_valid.val()
+            | self.gate.is_busy.val()
+            | self.completer.is_flushing.val()
+            | self.cqe.valid.val();
         self.count_ack.next = self.completer.count_ack.val();
         self.count_nak.next = self.completer.count_nak.val();
         self.count_ghost.next = self.completer.count_ghost.val();
@@ -160,5 +168,329 @@ impl Logic for Requester {
         self.query_unacked.next = self.completer.query_unacked.val();
         self.query_consumer.next = self.completer.query_consumer.val();
         self.query_dead.next = self.completer.query_dead.val();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Bench, Driver, Monitor, Stalls};
+    use verbena_abi::queue::{CqeStatus, QpState};
+
+    /// The block with what stands on its streams.
+    struct Case {
+        bench: Bench<Requester>,
+        bell_in: Driver<SqBell>,
+        bell: Monitor<SqBell>,
+        issue: Driver<Issue>,
+        ack: Driver<AckIn>,
+        cqe: Monitor<CqeReq>,
+        progress: Monitor<Progress>,
+        halt: Monitor<Bits<8>>,
+        fatal: Monitor<EventReq>,
+        ghosts: usize,
+        /// The completion queue takes nothing.
+        is_shut: bool,
+    }
+
+    impl Case {
+        fn new(name: &str) -> Self {
+            let none = Stalls::none;
+            let mut case = Self {
+                bench: Bench::new(name, Requester::default(), |uut| &mut uut.clock),
+                bell_in: Driver::new([], none()),
+                bell: Monitor::new(none()),
+                issue: Driver::new([], none()),
+                ack: Driver::new([], none()),
+                cqe: Monitor::new(none()),
+                progress: Monitor::new(none()),
+                halt: Monitor::new(none()),
+                fatal: Monitor::new(none()),
+                ghosts: 0,
+                is_shut: false,
+            };
+            case.reset(|_| Stalls::none());
+            case
+        }
+
+        fn reset(&mut self, stalls: impl Fn(u64) -> Stalls) {
+            self.bench.uut.bell_in.valid.next = false;
+            self.bench.uut.issue.valid.next = false;
+            self.bench.uut.ack.valid.next = false;
+            self.bench.uut.reset.next = true;
+            self.bench.cycles(2);
+            self.bench.uut.reset.next = false;
+            self.bench.cycles(260);
+            (self.bell_in, self.bell) = (Driver::new([], stalls(1)), Monitor::new(stalls(2)));
+            (self.issue, self.ack) = (Driver::new([], stalls(3)), Driver::new([], stalls(4)));
+            (self.cqe, self.progress) = (Monitor::new(stalls(5)), Monitor::new(stalls(6)));
+            (self.halt, self.fatal) = (Monitor::new(stalls(7)), Monitor::new(stalls(8)));
+            self.ghosts = 0;
+            self.bench.uut.entered.next = 0u64.into();
+            self.bench.uut.finished.next = 0u64.into();
+        }
+
+        fn clocks(&mut self, count: usize) {
+            for _ in 0..count {
+                self.bell_in.before(&mut self.bench.uut.bell_in);
+                self.bell.before(&mut self.bench.uut.bell);
+                self.issue.before(&mut self.bench.uut.issue);
+                self.ack.before(&mut self.bench.uut.ack);
+                self.cqe.before(&mut self.bench.uut.cqe);
+                self.progress.before(&mut self.bench.uut.progress);
+                self.halt.before(&mut self.bench.uut.halt);
+                self.fatal.before(&mut self.bench.uut.fatal);
+                if self.is_shut {
+                    self.bench.uut.cqe.ready.next = false;
+                }
+                self.bench.settle();
+                let uut = &self.bench.uut;
+                self.bell_in.after(&uut.bell_in);
+                self.bell.after(&uut.bell);
+                self.issue.after(&uut.issue);
+                self.ack.after(&uut.ack);
+                self.cqe.after(&uut.cqe);
+                self.progress.after(&uut.progress);
+                self.halt.after(&uut.halt);
+                self.fatal.after(&uut.fatal);
+                self.ghosts += usize::from(uut.count_ghost.val());
+                self.bench.edge();
+            }
+        }
+
+        fn command(&mut self, qpn: u64, clear: bool, start_tx: bool, state: QpState) {
+            let context = QpContext {
+                state: (state as u64).into(),
+                sq_psn: (0xFF_FF00 + qpn).into(),
+                send_cqn: (0x40 + qpn).into(),
+                progress_address: (0x1000 * qpn).into(),
+                ..Default::default()
+            };
+            self.bench.uut.qp_write.next = QpWrite { valid: true, qpn: qpn.into(), clear, start_tx, context, ..Default::default() };
+            self.clocks(1);
+            self.bench.uut.qp_write.next = QpWrite::default();
+            self.clocks(10);
+        }
+
+        fn ring(&mut self, qpn: u64, index: u64) {
+            self.bell_in.queue.push_back(SqBell { qpn: qpn.into(), index: index.into() });
+        }
+
+        /// Issues a request of one packet; a refused one has none.
+        fn issue(&mut self, qpn: u64, index: u64, signaled: bool, status: u64) {
+            let last_psn = 0xFF_FF00 + qpn + index - u64::from(status != 0);
+            self.issue.queue.push_back(Issue {
+                qpn: qpn.into(),
+                index: index.into(),
+                last_psn: (last_psn & 0xFF_FFFF).into(),
+                signaled,
+                status: status.into(),
+            });
+        }
+
+        fn ack(&mut self, qpn: u64, index: u64, syndrome: u64) {
+            let psn = (0xFF_FF00 + qpn + index) & 0xFF_FFFF;
+            self.ack.queue.push_back(AckIn { qpn: qpn.into(), psn: psn.into(), syndrome: syndrome.into() });
+        }
+
+        /// Takes the completions so far as queue pair, index and status.
+        fn completions(&mut self) -> Vec<(u64, u64, u64)> {
+            self.cqe.got.drain(..).map(|cqe| (cqe.qpn.to_u64(), cqe.index.to_u64(), cqe.status.to_u64())).collect()
+        }
+    }
+
+    const FLUSHED: u64 = CqeStatus::Flushed as u64;
+
+    #[test]
+    fn a_nak_kills_and_everything_posted_is_flushed_when_the_transmitter_is_done_with_it() {
+        let mut case = Case::new("requester");
+        case.command(5, true, false, QpState::Init);
+        case.command(5, false, true, QpState::Rts);
+        case.ring(5, 6);
+        case.clocks(6);
+        assert_eq!(case.bell.got.len(), 1);
+        case.issue(5, 0, true, 0);
+        case.issue(5, 1, true, 0);
+        case.issue(5, 2, false, 0);
+        case.bench.uut.entered.next = 6u64.into();
+        case.bench.uut.finished.next = 3u64.into();
+        case.clocks(10);
+        case.ack(5, 1, 0x62);
+        case.clocks(100);
+        // Dead and told so, but three requests are still under way in the transmitter.
+        assert_eq!(case.completions(), [(5, 0, 0), (5, 1, CqeStatus::RemoteAccess as u64)]);
+        assert_eq!((case.halt.got.len(), case.fatal.got.len()), (1, 1));
+        // A doorbell of a dead queue pair rings nowhere and is flushed too.
+        case.ring(5, 8);
+        case.clocks(20);
+        assert_eq!(case.bell.got.len(), 1);
+        case.bench.uut.finished.next = 5u64.into();
+        case.clocks(60);
+        assert_eq!(case.completions(), []);
+        case.bench.uut.finished.next = 6u64.into();
+        case.clocks(100);
+        let rest: Vec<_> = (2..8).map(|index| (5, index, FLUSHED)).collect();
+        assert_eq!(case.completions(), rest);
+        case.ring(5, 9);
+        case.clocks(100);
+        assert_eq!(case.completions(), [(5, 8, FLUSHED)]);
+        // Reset and started again it works from the beginning, and a flush that is on its way is stale.
+        case.ring(5, 10);
+        case.clocks(20);
+        case.command(5, true, false, QpState::Reset);
+        case.command(5, false, true, QpState::Rts);
+        case.ring(5, 1);
+        case.clocks(3);
+        case.issue(5, 0, false, 0);
+        case.clocks(100);
+        case.ack(5, 0, 0x1F);
+        case.clocks(30);
+        assert_eq!(case.completions(), []);
+        assert_eq!(case.progress.got, [Progress { addr: 0x5000u64.into(), index: 1u64.into() }]);
+        assert_eq!(case.bell.got.len(), 2);
+        // To ERROR by command: what is posted is flushed, without an event.
+        case.ring(5, 3);
+        case.clocks(5);
+        case.command(5, false, false, QpState::Error);
+        case.clocks(100);
+        assert_eq!(case.completions(), [(5, 1, FLUSHED), (5, 2, FLUSHED)]);
+        assert_eq!(case.fatal.got.len(), 1);
+        case.bench.finish();
+    }
+
+    #[test]
+    fn acknowledgements_coalesce_and_a_refused_request_is_found_though_a_ghost_took_its_place() {
+        let mut case = Case::new("requester_coalesce");
+        for qpn in [6, 7] {
+            case.command(qpn, true, false, QpState::Init);
+            case.command(qpn, false, true, QpState::Rts);
+        }
+        // The completer is kept busy by a completion queue that takes nothing.
+        (0..20).for_each(|index| case.issue(6, index, true, 0));
+        (0..20).for_each(|index| case.issue(7, index, true, 0));
+        case.clocks(60);
+        case.is_shut = true;
+        case.ack(6, 9, 0x1F);
+        case.clocks(20);
+        // None of these waits for the completer; the newest counts for all.
+        (0..20).for_each(|index| case.ack(7, index, 0x1F));
+        case.clocks(25);
+        assert!(case.ack.is_done());
+        case.is_shut = false;
+        case.clocks(60);
+        let expected: Vec<_> = (0..10).map(|index| (6, index, 0)).chain((0..20).map(|index| (7, index, 0))).collect();
+        assert_eq!(case.completions(), expected);
+
+        // Refused with nothing before it: found without an acknowledgement.
+        case.issue(7, 20, false, 4);
+        case.clocks(40);
+        assert_eq!(case.completions(), [(7, 20, 4)]);
+        assert_eq!(case.halt.got, [Bits::<8>::from(7)]);
+
+        // Refused while an acknowledgement of the last before it waits: that one finds it. A ghost then
+        // takes the place of the wish to look, and does the same.
+        for is_ghost in [false, true] {
+            case.reset(|_| Stalls::none());
+            for qpn in [6, 7] {
+                case.command(qpn, true, false, QpState::Init);
+                case.command(qpn, false, true, QpState::Rts);
+            }
+            (0..8).for_each(|index| case.issue(6, index, true, 0));
+            (0..2).for_each(|index| case.issue(7, index, true, 0));
+            case.clocks(20);
+            if is_ghost {
+                case.ack(7, 1, 0x1F);
+                case.clocks(30);
+            }
+            case.is_shut = true;
+            case.ack(6, 7, 0x1F);
+            case.clocks(20);
+            // One acknowledgement of another queue pair stands in the register behind the queue.
+            case.ack(6, 3, 0x1F);
+            case.clocks(6);
+            if !is_ghost {
+                case.ack(7, 1, 0x1F);
+                case.clocks(6);
+            }
+            case.issue(7, 2, true, 2);
+            case.clocks(6);
+            if is_ghost {
+                case.ack(7, 100, 0x1F);
+                case.clocks(6);
+            }
+            case.is_shut = false;
+            case.clocks(60);
+            let completions: Vec<_> = case.completions().into_iter().filter(|cqe| cqe.0 == 7).collect();
+            assert_eq!(completions, [(7, 0, 0), (7, 1, 0), (7, 2, 2)]);
+            assert_eq!(case.ghosts, 1 + usize::from(is_ghost), "the old one of queue pair 6 is one");
+            assert_eq!(case.halt.got, [Bits::<8>::from(7)]);
+        }
+        case.bench.finish();
+    }
+
+    #[test]
+    fn random_traffic_completes_every_request_once_and_in_order_also_after_a_reset() {
+        let mut case = Case::new("requester_random");
+        for seed in 1..4 {
+            for is_cut_short in [true, false] {
+                case.reset(|n| Stalls::new(20 * seed + n));
+                let mut random = Stalls::new(seed);
+                for qpn in 2..6 {
+                    case.command(qpn, true, false, QpState::Init);
+                    case.command(qpn, false, true, QpState::Rts);
+                }
+                let counts: Vec<u64> = (0..4).map(|_| 8 + random.random() % 8).collect();
+                for index in 0..16 {
+                    for qpn in 2..6 {
+                        let count = counts[qpn as usize - 2];
+                        if index < count {
+                            case.ring(qpn, index + 1);
+                            // The last of queue pair 5 is refused.
+                            case.issue(qpn, index, true, if qpn == 5 && index == count - 1 { 4 } else { 0 });
+                        }
+                    }
+                }
+                // Acknowledgements of what is issued, some of them late or lost.
+                let mut entered = 0;
+                for _ in 0..if is_cut_short { 60 } else { 400 } {
+                    case.clocks(3);
+                    entered += 1;
+                    case.bench.uut.entered.next = (entered + 2u64).into();
+                    case.bench.uut.finished.next = entered.into();
+                    let left = case.issue.queue.iter().filter(|issue| issue.status == 0u64).count();
+                    if case.ack.is_done() && left < 40 {
+                        let qpn = 2 + random.random() % 4;
+                        let waiting = case.issue.queue.iter().filter(|issue| issue.qpn == qpn).count() as u64;
+                        let issued = counts[qpn as usize - 2] - waiting;
+                        if issued > 0 {
+                            case.ack(qpn, random.random() % issued, 0x1F);
+                        }
+                    }
+                }
+                if is_cut_short {
+                    continue;
+                }
+                case.bench.uut.finished.next = (entered + 2).into();
+                for qpn in 2..6 {
+                    case.ack(qpn, counts[qpn as usize - 2] - if qpn == 5 { 2 } else { 1 }, 0x1F);
+                }
+                case.ring(5, counts[3] + 3);
+                case.clocks(300);
+                let completions = case.completions();
+                for qpn in 2..6 {
+                    let count = counts[qpn as usize - 2];
+                    let mine: Vec<_> = completions.iter().filter(|cqe| cqe.0 == qpn).map(|cqe| (cqe.1, cqe.2)).collect();
+                    let expected: Vec<_> = if qpn == 5 {
+                        (0..count - 1).map(|i| (i, 0)).chain([(count - 1, 4)]).chain((count..count + 3).map(|i| (i, FLUSHED))).collect()
+                    } else {
+                        (0..count).map(|i| (i, 0)).collect()
+                    };
+                    assert_eq!(mine, expected, "queue pair {qpn}");
+                }
+                assert_eq!(case.halt.got, [Bits::<8>::from(5)]);
+                assert_eq!(case.fatal.got.len(), 1);
+            }
+        }
+        case.bench.finish();
     }
 }

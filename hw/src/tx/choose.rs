@@ -142,3 +142,165 @@ impl Logic for Choose {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Bench, Driver, Monitor, Stalls};
+
+    fn packet(i: u64, len: u64, is_void: bool, ends_request: bool) -> PacketDesc {
+        PacketDesc {
+            qpn: (i % 256).into(),
+            opcode: 10u64.into(),
+            psn: i.into(),
+            len: len.into(),
+            is_void,
+            ends_request,
+            ..Default::default()
+        }
+    }
+
+    fn reply(i: u64) -> AckReq {
+        let syndrome = if i % 3 == 0 { wire::syndrome::NAK_SEQUENCE } else { wire::syndrome::ACK };
+        AckReq { qpn: (255 - i % 256).into(), psn: (0x80_0000 + i).into(), syndrome: u64::from(syndrome).into(), msn: (7 * i).into() }
+    }
+
+    /// Returns the packet that a reply becomes.
+    fn answer(ack: &AckReq) -> PacketDesc {
+        PacketDesc {
+            qpn: ack.qpn,
+            opcode: 0x11u64.into(),
+            psn: ack.psn,
+            has_aeth: true,
+            rkey: (ack.syndrome.to_u64() << 24 | ack.msn.to_u64()).into(),
+            ..Default::default()
+        }
+    }
+
+    fn reset(bench: &mut Bench<Choose>) {
+        bench.uut.desc.valid.next = false;
+        bench.uut.ack.valid.next = false;
+        bench.uut.payload_entered.next = false;
+        bench.uut.reset.next = true;
+        bench.cycles(2);
+        bench.uut.reset.next = false;
+    }
+
+    /// Sends all, and checks every choice against what could go in its clock; stops after `limit` clocks.
+    fn run(bench: &mut Bench<Choose>, descs: &[PacketDesc], acks: &[AckReq], stalls: [Stalls; 4], limit: usize) -> usize {
+        let [desc, ack, mut payload, drain] = stalls;
+        let mut desc = Driver::new(descs.iter().copied(), desc);
+        let mut ack = Driver::new(acks.iter().copied(), ack);
+        let mut monitor = Monitor::new(drain);
+        let payloads = descs.iter().filter(|desc| desc.len.any()).count();
+        let (mut entered, mut ready, mut was_ack) = (0, 0, false);
+        let mut expected = vec![];
+        let (mut sent, mut sent_ack, mut sent_nak, mut finished) = (0, 0, 0, 0);
+        let wanted = acks.len() + descs.iter().filter(|desc| !desc.is_void).count();
+        let mut clock = 0;
+        while clock < limit && !(monitor.got.len() == wanted && desc.is_done() && ack.is_done()) {
+            let enters = entered < payloads && payload.go();
+            desc.before(&mut bench.uut.desc);
+            ack.before(&mut bench.uut.ack);
+            monitor.before(&mut bench.uut.packet);
+            bench.uut.payload_entered.next = enters;
+            bench.settle();
+            let (next_desc, next_ack) = (desc.queue.front().copied(), ack.queue.front().copied());
+            let uut = &bench.uut;
+            let has_room = uut.packets.fill.ready.val();
+            let can_send = uut.desc.valid.val() && next_desc.is_some_and(|desc| !desc.len.any() || ready > 0);
+            let takes_ack = has_room && uut.ack.valid.val() && !(was_ack && can_send);
+            assert_eq!(uut.ack.valid.val() && uut.ack.ready.val(), takes_ack, "an acknowledgement goes first unless one has just gone");
+            let takes_desc = uut.desc.valid.val() && uut.desc.ready.val();
+            assert_eq!(takes_desc, has_room && can_send && !takes_ack, "a request packet goes when its payload is here");
+            assert_eq!(uut.finished.val(), finished as u64);
+            sent += usize::from(uut.sent.val());
+            sent_ack += usize::from(uut.sent_ack.val());
+            sent_nak += usize::from(uut.sent_nak.val());
+            if takes_ack {
+                was_ack = true;
+                expected.push(answer(&next_ack.unwrap()));
+            } else if takes_desc {
+                let next = next_desc.unwrap();
+                was_ack = false;
+                ready -= usize::from(next.len.any());
+                finished += usize::from(next.ends_request);
+                if !next.is_void {
+                    expected.push(next);
+                }
+            }
+            entered += usize::from(enters);
+            ready += usize::from(enters);
+            desc.after(&bench.uut.desc);
+            ack.after(&bench.uut.ack);
+            monitor.after(&bench.uut.packet);
+            bench.edge();
+            clock += 1;
+        }
+        if clock < limit {
+            assert_eq!(monitor.got, expected);
+            assert_eq!((sent, sent_ack), (wanted, acks.len()));
+            assert_eq!(sent_nak, acks.iter().filter(|ack| ack.syndrome != u64::from(wire::syndrome::ACK)).count());
+            assert_eq!(finished, descs.iter().filter(|desc| desc.ends_request).count());
+        }
+        clock
+    }
+
+    #[test]
+    fn packets_go_when_their_payload_is_here_and_acknowledgements_before_them() {
+        let mut bench = Bench::new("tx_choose", Choose::default(), |uut| &mut uut.clock);
+        reset(&mut bench);
+        for seed in 1..5 {
+            let mut random = Stalls::new(seed);
+            let mut descs = vec![];
+            for i in 0..150 {
+                let is_void = random.random() % 5 == 0;
+                let len = if is_void || random.random() % 4 == 0 { 0 } else { 1 + random.random() % 4096 };
+                descs.push(packet(i, len, is_void, is_void || random.random() % 2 == 0));
+            }
+            let acks: Vec<_> = (0..100).map(reply).collect();
+            run(&mut bench, &descs, &acks, [10, 20, 30, 40].map(|n| Stalls::new(seed + n)), 60 + seed as usize);
+            reset(&mut bench);
+            assert!(run(&mut bench, &descs, &acks, [50, 60, 70, 80].map(|n| Stalls::new(seed + n)), 5000) < 5000);
+            reset(&mut bench);
+        }
+        bench.finish();
+    }
+
+    #[test]
+    fn a_packet_goes_every_clock_neither_kind_starves_and_memory_holds_no_acknowledgement_back() {
+        let mut bench = Bench::new("tx_choose_rate", Choose::default(), |uut| &mut uut.clock);
+        reset(&mut bench);
+        let free = || [Stalls::none(), Stalls::none(), Stalls::none(), Stalls::none()];
+        // Both always wait: they take turns, one a clock.
+        let descs: Vec<_> = (0..60).map(|i| packet(i, 0, false, true)).collect();
+        let acks: Vec<_> = (0..60).map(reply).collect();
+        assert_eq!(run(&mut bench, &descs, &acks, free(), 1000), 121);
+        // Payload that comes a line a clock is enough for a packet a clock.
+        reset(&mut bench);
+        let descs: Vec<_> = (0..60).map(|i| packet(i, 64, false, true)).collect();
+        assert_eq!(run(&mut bench, &descs, &[], free(), 1000), 62);
+        // Payload that does not come: the packet waits, acknowledgements go on.
+        reset(&mut bench);
+        bench.uut.desc.data.next = packet(0, 1, false, true);
+        bench.uut.desc.valid.next = true;
+        bench.uut.packet.ready.next = true;
+        let mut ack = Driver::new((0..20).map(reply), Stalls::none());
+        for _ in 0..20 {
+            ack.before(&mut bench.uut.ack);
+            bench.settle();
+            assert!(!bench.uut.desc.ready.val());
+            ack.after(&bench.uut.ack);
+            bench.edge();
+        }
+        assert!(ack.is_done());
+        // Nobody takes: two packets wait here, and nothing more is chosen.
+        bench.uut.packet.ready.next = false;
+        bench.uut.ack.data.next = reply(1);
+        bench.uut.ack.valid.next = true;
+        bench.cycles(5);
+        assert!(!bench.uut.ack.ready.val());
+        assert_eq!(bench.uut.packets.level.val(), 2u64);
+        bench.finish();
+    }
+}

@@ -6,7 +6,7 @@
 //! | `line` | sink | the lines: one unit of a send queue each |
 //! | `item` | source | one entry a clock with its request; a request without entries is one item |
 //!
-//! Latency: one clock. Throughput: a request of one entry takes two clocks, one of `n` entries
+//! Latency: two clocks, three with two units. Throughput: a request of one entry takes two clocks, one of `n` entries
 //! `n + 1`, one of two units one more. A request that is malformed (opcode, unknown flags, more
 //! entries than its units hold) becomes one item marked `is_bad`; its lines are taken all the same.
 
@@ -189,5 +189,162 @@ impl Logic for Decode {
             self.state.d.next = State::First;
             self.passed.d.next = 0.into();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prim::pack;
+    use crate::testing::{Bench, Driver, Monitor, Stalls};
+
+    /// Fetches, their lines, and the items that they are to become.
+    #[derive(Default)]
+    struct Work {
+        fetches: Vec<Fetch>,
+        lines: Vec<Line>,
+        items: Vec<SgeItem>,
+    }
+
+    impl Work {
+        fn fetch(&mut self, qpn: u64, index: u64, two_units: bool, requests: &[[u8; 128]]) {
+            let count = requests.len() as u64;
+            self.fetches.push(Fetch { qpn: qpn.into(), index: (index % 0x1_0000).into(), count: count.into(), two_units });
+            for (i, bytes) in requests.iter().enumerate() {
+                let is_last = i == requests.len() - 1;
+                if two_units {
+                    self.lines.push(Line { data: pack(&bytes[..64]), last: false });
+                    self.lines.push(Line { data: pack(&bytes[64..]), last: is_last });
+                } else {
+                    self.lines.push(Line { data: pack(&bytes[..64]), last: is_last });
+                }
+                let limit = if two_units { limits::MAX_SGES } else { limits::SGES_ONE_UNIT };
+                let is_bad = bytes[0] != queue::WqeOp::Write as u8 || bytes[1] & !7 != 0 || usize::from(bytes[2]) > limit;
+                let sges = if is_bad { 0 } else { usize::from(bytes[2]) };
+                let word = |at: usize| u64::from(u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()));
+                for sge in 0..sges.max(1) {
+                    let at = 32 + 16 * sge;
+                    self.items.push(SgeItem {
+                        qpn: qpn.into(),
+                        index: ((index + i as u64) % 0x1_0000).into(),
+                        signaled: bytes[1] & 1 != 0,
+                        solicited: bytes[1] & 2 != 0,
+                        is_bad,
+                        has_sge: sges > 0,
+                        last: sge + 1 >= sges,
+                        remote_va: (word(8) | word(12) << 32).into(),
+                        rkey: word(16).into(),
+                        va: (word(at) | word(at + 4) << 32).into(),
+                        len: word(at + 8).into(),
+                        lkey: word(at + 12).into(),
+                    });
+                }
+            }
+        }
+
+        /// Batches of 1 to 8 requests of one or two units, some of them malformed.
+        fn new(seed: u64, count: usize) -> Self {
+            let mut random = Stalls::new(seed);
+            let mut work = Self::default();
+            for _ in 0..count {
+                let two_units = random.random() % 2 == 0;
+                let limit = if two_units { limits::MAX_SGES } else { limits::SGES_ONE_UNIT } as u64;
+                let requests: Vec<_> = (0..1 + random.random() % 8)
+                    .map(|_| {
+                        let mut bytes = core::array::from_fn(|_| random.random() as u8);
+                        (bytes[0], bytes[1], bytes[2]) = (1, bytes[1] % 8, (random.random() % (limit + 1)) as u8);
+                        match random.random() % 12 {
+                            0 => bytes[0] = random.random() as u8,
+                            1 => bytes[1] |= 8 << (random.random() % 5),
+                            2 => bytes[2] = (limit + 1) as u8,
+                            3 => bytes[2] = 0xF8 | random.random() as u8,
+                            _ => {}
+                        }
+                        bytes
+                    })
+                    .collect();
+                work.fetch(random.random() % 256, random.random() % 0x1_0000, two_units, &requests);
+            }
+            // The index of a request passes 2^16.
+            work.fetch(7, 0xFFFD, false, &[[1; 128]; 8]);
+            work
+        }
+    }
+
+    fn reset(bench: &mut Bench<Decode>) {
+        bench.uut.fetch.valid.next = false;
+        bench.uut.line.valid.next = false;
+        bench.uut.reset.next = true;
+        bench.cycles(2);
+        bench.uut.reset.next = false;
+    }
+
+    /// Sends all, until it is out or for `limit` clocks; returns the clocks to the first item and to the end.
+    fn run(bench: &mut Bench<Decode>, work: &Work, stalls: [Stalls; 3], limit: usize) -> (usize, usize) {
+        let [fetch, line, item] = stalls;
+        let mut fetch = Driver::new(work.fetches.iter().copied(), fetch);
+        let mut line = Driver::new(work.lines.iter().copied(), line);
+        let mut item = Monitor::new(item);
+        let (mut first, mut clock) = (0, 0);
+        while clock < limit && item.got.len() < work.items.len() {
+            fetch.before(&mut bench.uut.fetch);
+            line.before(&mut bench.uut.line);
+            item.before(&mut bench.uut.item);
+            bench.settle();
+            fetch.after(&bench.uut.fetch);
+            line.after(&bench.uut.line);
+            item.after(&bench.uut.item);
+            if first == 0 && bench.uut.item.valid.val() {
+                first = clock;
+            }
+            bench.edge();
+            clock += 1;
+        }
+        // Fields of an entry that is not there do not count.
+        let known = |item: &SgeItem| {
+            let mut item = *item;
+            if !item.has_sge {
+                (item.va, item.len, item.lkey) = (0u64.into(), 0u64.into(), 0u64.into());
+            }
+            item
+        };
+        if clock < limit {
+            for (got, expected) in item.got.iter().zip(&work.items) {
+                assert_eq!(known(got), known(expected));
+            }
+            assert!(fetch.is_done() && line.is_done(), "lines of malformed requests are taken too");
+        }
+        (first, clock)
+    }
+
+    #[test]
+    fn lines_become_entries_and_malformed_requests_are_marked_under_random_stalls() {
+        let mut bench = Bench::new("tx_decode", Decode::default(), |uut| &mut uut.clock);
+        reset(&mut bench);
+        for seed in 1..5 {
+            let work = Work::new(seed, 20);
+            run(&mut bench, &work, [10, 20, 30].map(|n| Stalls::new(seed + n)), 70 + seed as usize);
+            reset(&mut bench);
+            assert!(run(&mut bench, &work, [40, 50, 60].map(|n| Stalls::new(seed + n)), 4000).1 < 4000, "a request hangs");
+        }
+        bench.finish();
+    }
+
+    #[test]
+    fn a_request_of_one_entry_takes_two_clocks_and_every_other_entry_and_unit_one_more() {
+        let mut bench = Bench::new("tx_decode_rate", Decode::default(), |uut| &mut uut.clock);
+        for (two_units, sges) in [(false, 0), (false, 1), (false, 2), (true, 0), (true, 1), (true, 6)] {
+            reset(&mut bench);
+            let mut request = [0; 128];
+            (request[0], request[2]) = (1, sges as u8);
+            let mut work = Work::default();
+            for batch in 0..4 {
+                work.fetch(5, 8 * batch, two_units, &[request; 8]);
+            }
+            let (first, end) = run(&mut bench, &work, [Stalls::none(), Stalls::none(), Stalls::none()], 1000);
+            assert_eq!(first, 2 + usize::from(two_units));
+            assert_eq!(end, 32 * (sges.max(1) + 1 + usize::from(two_units)) + 1);
+        }
+        bench.finish();
     }
 }

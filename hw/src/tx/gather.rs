@@ -288,3 +288,180 @@ impl Logic for Gather {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prim::{pack, unpack};
+    use crate::testing::{Bench, Driver, Monitor, Stalls};
+
+    const MEMORY: usize = 1 << 14;
+
+    /// Parts of packets, and the lines that they are to become.
+    struct Work {
+        memory: Vec<u8>,
+        parts: Vec<GatherReq>,
+        lines: Vec<Vec<u8>>,
+        /// Clocks that the packets take.
+        clocks: usize,
+    }
+
+    impl Work {
+        fn new(seed: u64) -> Self {
+            let mut random = Stalls::new(seed);
+            Self { memory: (0..MEMORY).map(|_| random.random() as u8).collect(), parts: vec![], lines: vec![], clocks: 0 }
+        }
+
+        fn packet(&mut self, offset: usize, parts: &[(usize, usize)]) {
+            let mut bytes = vec![0; offset];
+            let (mut at, mut touched) = (offset, 0);
+            for (i, (addr, len)) in parts.iter().copied().enumerate() {
+                let last = i == parts.len() - 1;
+                bytes.extend(&self.memory[addr..addr + len]);
+                self.parts.push(GatherReq {
+                    addr: (addr as u64).into(),
+                    len: (len as u64).into(),
+                    first: i == 0,
+                    offset: (offset as u64).into(),
+                    last,
+                });
+                let lines = (addr + len - 1) / 64 - addr / 64 + 1;
+                touched += lines;
+                if last {
+                    // The last line of memory fills the line under construction and goes on in one more.
+                    let start = if lines == 1 { at % 64 } else { (at + 64 * lines - 64 - addr % 64) % 64 };
+                    let count = if lines == 1 { len } else { (addr + len - 1) % 64 + 1 };
+                    touched += usize::from(start + count > 64);
+                }
+                at += len;
+            }
+            self.clocks += touched;
+            self.lines.extend(bytes.chunks(64).map(<[u8]>::to_vec));
+        }
+
+        fn random(seed: u64, count: usize) -> Self {
+            let mut work = Self::new(seed);
+            let mut random = Stalls::new(seed + 100);
+            for _ in 0..count {
+                let parts: Vec<_> = (0..1 + random.random() % 4)
+                    .map(|_| {
+                        let len = match random.random() % 3 {
+                            0 => 1 + random.random() % 4,
+                            1 => 60 + random.random() % 10,
+                            _ => 1 + random.random() % 300,
+                        };
+                        ((random.random() % (MEMORY as u64 - len)) as usize, len as usize)
+                    })
+                    .collect();
+                work.packet((random.random() % 64) as usize, &parts);
+            }
+            work
+        }
+
+        /// Returns the lines that the memory gives for a read.
+        fn serve(&self, req: &ReadReq) -> Vec<Line> {
+            let (addr, len) = (req.addr.to_u64() as usize, req.len.index());
+            let (first, last) = (addr / 64, (addr + len - 1) / 64);
+            (first..=last).map(|line| Line { data: pack(&self.memory[64 * line..64 * line + 64]), last: line == last }).collect()
+        }
+    }
+
+    fn reset(bench: &mut Bench<Gather>) {
+        bench.uut.part.valid.next = false;
+        bench.uut.line_in.valid.next = false;
+        bench.uut.reset.next = true;
+        bench.cycles(6);
+        bench.uut.reset.next = false;
+    }
+
+    /// Sends all, until it is out or for `limit` clocks; returns the clocks from the first line in to the first and last out.
+    fn run(bench: &mut Bench<Gather>, work: &Work, stalls: [Stalls; 4], limit: usize) -> Option<(usize, usize)> {
+        let [part, read, line_in, line] = stalls;
+        let mut part = Driver::new(work.parts.iter().copied(), part);
+        let mut read = Monitor::new(read);
+        let mut line_in = Driver::new([], line_in);
+        let mut line = Monitor::new(line);
+        let (mut served, mut start, mut first) = (0, None, None);
+        for clock in 0..limit {
+            part.before(&mut bench.uut.part);
+            read.before(&mut bench.uut.read);
+            line_in.before(&mut bench.uut.line_in);
+            line.before(&mut bench.uut.line);
+            bench.settle();
+            part.after(&bench.uut.part);
+            read.after(&bench.uut.read);
+            line_in.after(&bench.uut.line_in);
+            line.after(&bench.uut.line);
+            start = start.or((bench.uut.line_in.valid.val() && bench.uut.line_in.ready.val()).then_some(clock));
+            first = first.or(bench.uut.line.valid.val().then_some(clock));
+            for req in &read.got[served..] {
+                line_in.queue.extend(work.serve(req));
+            }
+            served = read.got.len();
+            bench.edge();
+            if line.got.len() == work.lines.len() {
+                let mut lines = work.lines.iter();
+                for got in &line.got {
+                    let mut expected = lines.next().unwrap().clone();
+                    assert!(got.last || expected.len() == 64);
+                    expected.resize(64, 0);
+                    assert!(unpack(got.data) == expected, "payload differs, or is not zero outside");
+                }
+                let reads: Vec<_> = work.parts.iter().map(|part| ReadReq { addr: part.addr, len: part.len }).collect();
+                assert_eq!(read.got, reads);
+                let packets = work.parts.iter().filter(|part| part.last).count();
+                assert_eq!(line.got.iter().filter(|line| line.last).count(), packets);
+                return Some((first.unwrap() - start.unwrap(), clock - start.unwrap()));
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn parts_of_any_length_at_any_place_are_joined_under_random_stalls() {
+        let mut bench = Bench::new("tx_gather", Gather::default(), |uut| &mut uut.clock);
+        reset(&mut bench);
+        for seed in 1..4 {
+            let work = Work::random(seed, 40);
+            run(&mut bench, &work, [10, 20, 30, 40].map(|n| Stalls::new(seed + n)), 80 + seed as usize);
+            reset(&mut bench);
+            assert!(run(&mut bench, &work, [50, 60, 70, 80].map(|n| Stalls::new(seed + n)), 5000).is_some(), "a packet hangs");
+        }
+        bench.finish();
+    }
+
+    #[test]
+    fn a_line_moves_every_clock_and_what_does_not_fit_is_held_back() {
+        let mut bench = Bench::new("tx_gather_rate", Gather::default(), |uut| &mut uut.clock);
+        let free = || [Stalls::none(), Stalls::none(), Stalls::none(), Stalls::none()];
+        // Packets of 4096 bytes from aligned memory, behind 54 + 16 and 54 bytes of headers, then every other place.
+        let mut work = Work::new(1);
+        for offset in [6, 54, 0, 63, 1] {
+            work.packet(offset, &[(64 * offset, 4096)]);
+        }
+        for addr in [0, 1, 37, 63] {
+            work.packet(10, &[(addr, 700), (addr + 900, 500)]);
+        }
+        reset(&mut bench);
+        let (first, end) = run(&mut bench, &work, free(), 2000).expect("all packets come");
+        assert_eq!(first, 4);
+        assert_eq!(end, work.clocks + 3, "the last line leaves four clocks behind the last that came in");
+        // The exit shut: lines taken from memory have their places.
+        reset(&mut bench);
+        bench.uut.part.data.next = GatherReq { addr: 0u64.into(), len: 4096u64.into(), first: true, offset: 0u64.into(), last: true };
+        bench.uut.part.valid.next = true;
+        bench.uut.line_in.valid.next = true;
+        bench.uut.line.ready.next = false;
+        bench.uut.read.ready.next = true;
+        bench.cycles(30);
+        assert!(!bench.uut.line_in.ready.val());
+        assert_eq!(bench.uut.lines.level.val(), 14u64);
+        // A memory that does not answer: 256 parts are under way, and no more.
+        reset(&mut bench);
+        bench.uut.part.valid.next = true;
+        bench.cycles(256);
+        assert!(!bench.uut.part.ready.val());
+        assert_eq!(bench.uut.places.level.val(), 256u64);
+        bench.finish();
+    }
+}

@@ -408,9 +408,8 @@ impl Logic for Headers {
             + bit_cast::<20, 16>(self.src_hi.val())
             + bit_cast::<20, 16>(self.dst_lo.val())
             + bit_cast::<20, 16>(self.dst_hi.val());
-        self.rest3.d.next = bit_cast::<20, 16>(self.tos_word.val())
-            + bit_cast::<20, 16>(self.ttl_word.val())
-            + bit_cast::<20, 16>(self.df_wire.val());
+        self.rest3.d.next =
+            bit_cast::<20, 16>(self.tos_word.val()) + bit_cast::<20, 16>(self.ttl_word.val()) + bit_cast::<20, 16>(self.df_wire.val());
 
         // Stages 3 and 4: the sum, folded twice.
         self.ip_len3.next = self.udp_len3.q.val() + self.ip4_len.val();
@@ -504,15 +503,12 @@ impl Logic for Headers {
         self.transport.next.udp_length = (self.udp_len5.q.val() << 8) | (self.udp_len5.q.val() >> 8);
         self.transport.next.udp_checksum = self.zero16.val();
         self.transport.next.opcode = self.desc5.val().opcode;
-        self.transport.next.flags =
-            (bit_cast::<8, 1>(self.desc5.val().solicited.into()) << 7) | (bit_cast::<8, 2>(self.pad5.q.val()) << 4);
+        self.transport.next.flags = (bit_cast::<8, 1>(self.desc5.val().solicited.into()) << 7) | (bit_cast::<8, 2>(self.pad5.q.val()) << 4);
         self.transport.next.pkey = (self.pkey5.val() << 8) | (self.pkey5.val() >> 8);
         self.transport.next.reserved = self.zero8.val();
-        self.transport.next.qpn =
-            (self.qpn5.val() << 16) | (self.qpn5.val() & self.byte1_of_3.val()) | (self.qpn5.val() >> 16);
+        self.transport.next.qpn = (self.qpn5.val() << 16) | (self.qpn5.val() & self.byte1_of_3.val()) | (self.qpn5.val() >> 16);
         self.transport.next.ack_req = bit_cast::<8, 1>(self.desc5.val().ack_req.into()) << 7;
-        self.transport.next.psn =
-            (self.psn5.val() << 16) | (self.psn5.val() & self.byte1_of_3.val()) | (self.psn5.val() >> 16);
+        self.transport.next.psn = (self.psn5.val() << 16) | (self.psn5.val() & self.byte1_of_3.val()) | (self.psn5.val() >> 16);
         self.transport.next.extension = 0.into();
         self.ext_len.next = 0.into();
         if self.desc5.val().has_reth {
@@ -559,5 +555,209 @@ impl Logic for Headers {
             self.work4.d.next.valid = false;
             self.work5.d.next.valid = false;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prim::{pack, unpack};
+    use crate::testing::{Bench, Driver, Monitor, Stalls};
+    use queue::{qp_flags, QpState};
+
+    const MAC: [u8; 6] = [2, 0, 0, 0, 0xAB, 1];
+    const IPV4: [u8; 4] = [10, 250, 3, 1];
+
+    fn own_ipv6() -> [u8; 16] {
+        core::array::from_fn(|i| 0x40 + i as u8)
+    }
+
+    fn random_context(random: &mut Stalls, flags: u8) -> QpContext {
+        QpContext {
+            state: (QpState::Rts as u64).into(),
+            flags: u64::from(flags).into(),
+            ttl: (random.random() % 256).into(),
+            traffic_class: (random.random() % 256).into(),
+            remote_qpn: (random.random() % (1 << 24)).into(),
+            source_port: (random.random() % 65536).into(),
+            vlan_tci: (random.random() % 65536).into(),
+            remote_mac: (random.random() % (1 << 48)).into(),
+            pkey: (random.random() % 65536).into(),
+            remote_ip: pack(&core::array::from_fn::<u8, 16, _>(|_| random.random() as u8)),
+            ..Default::default()
+        }
+    }
+
+    /// Returns the headers as a host would write them.
+    fn expect(context: &QpContext, desc: &PacketDesc) -> Header {
+        let flags = context.flags.to_u64() as u8;
+        let (ipv6, vlan) = (flags & qp_flags::IPV6 != 0, flags & qp_flags::VLAN != 0);
+        let mut extension = vec![];
+        if desc.has_reth {
+            extension.extend(desc.va.to_u64().to_be_bytes());
+            extension.extend((desc.rkey.to_u64() as u32).to_be_bytes());
+            extension.extend((desc.dma_len.to_u64() as u32).to_be_bytes());
+        } else if desc.has_aeth {
+            extension.extend((desc.rkey.to_u64() as u32).to_be_bytes());
+        }
+        let len = desc.len.index();
+        let pad = (4 - len % 4) % 4;
+        let udp_len = (8 + 12 + extension.len() + len + pad + 4) as u16;
+        let mut bytes = vec![];
+        bytes.extend(unpack(context.remote_mac));
+        bytes.extend(MAC);
+        if vlan {
+            bytes.extend([0x81, 0x00]);
+            bytes.extend((context.vlan_tci.to_u64() as u16).to_be_bytes());
+        }
+        let (ttl, class) = (context.ttl.to_u64() as u8, context.traffic_class.to_u64() as u8);
+        let remote = unpack(context.remote_ip);
+        if ipv6 {
+            bytes.extend([0x86, 0xDD, 0x60 | class >> 4, class << 4, 0, 0]);
+            bytes.extend(udp_len.to_be_bytes());
+            bytes.extend([17, ttl]);
+            bytes.extend(own_ipv6());
+            bytes.extend(remote);
+        } else {
+            let mut ip = vec![0x45, class];
+            ip.extend((udp_len + 20).to_be_bytes());
+            ip.extend([0, 0, 0x40, 0, ttl, 17, 0, 0]);
+            ip.extend(IPV4);
+            ip.extend(&remote[12..]);
+            let mut sum: u32 = ip.chunks(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum();
+            while sum > 0xFFFF {
+                sum = (sum & 0xFFFF) + (sum >> 16);
+            }
+            ip[10..12].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+            bytes.extend([0x08, 0x00]);
+            bytes.extend(ip);
+        }
+        bytes.extend((context.source_port.to_u64() as u16).to_be_bytes());
+        bytes.extend(wire::ROCE_PORT.to_be_bytes());
+        bytes.extend(udp_len.to_be_bytes());
+        bytes.extend([0, 0]);
+        bytes.extend([desc.opcode.to_u64() as u8, u8::from(desc.solicited) << 7 | (pad as u8) << 4]);
+        bytes.extend((context.pkey.to_u64() as u16).to_be_bytes());
+        bytes.extend((context.remote_qpn.to_u64() as u32).to_be_bytes());
+        bytes.extend((u32::from(desc.ack_req) << 31 | desc.psn.to_u64() as u32).to_be_bytes());
+        bytes.extend(extension);
+        Header { bytes: pack(&bytes), len: (bytes.len() as u64).into(), payload: desc.len, pad: (pad as u64).into(), ipv6, vlan }
+    }
+
+    fn random_packets(seed: u64, count: usize) -> Vec<PacketDesc> {
+        let mut random = Stalls::new(seed);
+        (0..count)
+            .map(|_| {
+                let kind = random.random() % 3;
+                PacketDesc {
+                    qpn: (random.random() % 4).into(),
+                    opcode: (random.random() % 256).into(),
+                    solicited: random.random() % 2 == 0,
+                    ack_req: random.random() % 2 == 0,
+                    psn: (random.random() % (1 << 24)).into(),
+                    va: (random.random() << 20 ^ random.random()).into(),
+                    rkey: (random.random() & 0xFFFF_FFFF).into(),
+                    dma_len: (random.random() & 0xFFFF_FFFF).into(),
+                    has_reth: kind == 0,
+                    has_aeth: kind == 1,
+                    len: (if random.random() % 4 == 0 { 4096 } else { random.random() % 4097 }).into(),
+                    is_void: false,
+                    ends_request: random.random() % 2 == 0,
+                }
+            })
+            .collect()
+    }
+
+    fn start(bench: &mut Bench<Headers>) {
+        bench.uut.mac.next = pack(&MAC);
+        bench.uut.ipv4.next = pack(&IPV4);
+        bench.uut.ipv6.next = pack(&own_ipv6());
+        reset(bench);
+    }
+
+    fn reset(bench: &mut Bench<Headers>) {
+        bench.uut.packet.valid.next = false;
+        bench.uut.header.ready.next = false;
+        bench.uut.reset.next = true;
+        bench.cycles(2);
+        bench.uut.reset.next = false;
+    }
+
+    fn set(bench: &mut Bench<Headers>, qpn: u64, context: QpContext) {
+        bench.uut.qp_write.next = QpWrite { valid: true, qpn: qpn.into(), context, ..Default::default() };
+        bench.cycles(1);
+        bench.uut.qp_write.next = QpWrite::default();
+    }
+
+    /// Sends all, until it is out or for `limit` clocks; returns the clocks to the first header and to the end.
+    fn run(
+        bench: &mut Bench<Headers>,
+        contexts: &[QpContext],
+        packets: &[PacketDesc],
+        stalls: [Stalls; 2],
+        limit: usize,
+    ) -> Option<(usize, usize)> {
+        let [packet, header] = stalls;
+        let mut packet = Driver::new(packets.iter().copied(), packet);
+        let mut header = Monitor::new(header);
+        let mut first = None;
+        for clock in 0..limit {
+            packet.before(&mut bench.uut.packet);
+            header.before(&mut bench.uut.header);
+            bench.settle();
+            packet.after(&bench.uut.packet);
+            header.after(&bench.uut.header);
+            first = first.or(bench.uut.header.valid.val().then_some(clock));
+            bench.edge();
+            if header.got.len() == packets.len() {
+                for (got, desc) in header.got.iter().zip(packets) {
+                    assert_eq!(*got, expect(&contexts[desc.qpn.index()], desc));
+                }
+                return Some((first.unwrap(), clock + 1));
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn headers_are_byte_for_byte_what_a_host_would_write_under_random_stalls() {
+        let mut bench = Bench::new("tx_headers", Headers::default(), |uut| &mut uut.clock);
+        start(&mut bench);
+        for seed in 1..4 {
+            let mut random = Stalls::new(seed);
+            let flags = [0, qp_flags::VLAN, qp_flags::IPV6, qp_flags::IPV6 | qp_flags::VLAN];
+            let contexts: Vec<_> = flags.into_iter().map(|flags| random_context(&mut random, flags)).collect();
+            for (qpn, context) in contexts.iter().enumerate() {
+                set(&mut bench, qpn as u64, *context);
+            }
+            // A queue pair that goes to RESET keeps its peer for packets that are under way.
+            let state = (QpState::Reset as u64).into();
+            set(&mut bench, 1, QpContext { state, ..random_context(&mut random, 0) });
+            let packets = random_packets(seed, 60);
+            assert!(run(&mut bench, &contexts, &packets, [10, 20].map(|n| Stalls::new(seed + n)), 30).is_none());
+            reset(&mut bench);
+            assert!(run(&mut bench, &contexts, &packets, [30, 40].map(|n| Stalls::new(seed + n)), 2000).is_some(), "a packet hangs");
+        }
+        bench.finish();
+    }
+
+    #[test]
+    fn a_packet_passes_every_clock_and_a_full_exit_loses_none() {
+        let mut bench = Bench::new("tx_headers_rate", Headers::default(), |uut| &mut uut.clock);
+        start(&mut bench);
+        let contexts = [random_context(&mut Stalls::new(1), 0); 4];
+        for qpn in 0..4 {
+            set(&mut bench, qpn, contexts[0]);
+        }
+        let packets = random_packets(1, 60);
+        let ends = run(&mut bench, &contexts, &packets, [Stalls::none(), Stalls::none()], 500);
+        assert_eq!(ends, Some((6, 66)));
+        bench.uut.packet.data.next = packets[0];
+        bench.uut.packet.valid.next = true;
+        bench.uut.header.ready.next = false;
+        bench.cycles(30);
+        assert!(!bench.uut.packet.ready.val());
+        assert_eq!(bench.uut.headers.level.val(), 14u64);
+        bench.finish();
     }
 }

@@ -245,8 +245,7 @@ impl Logic for KeyCheck {
         self.qp4.d.next = self.qp3.q.val();
         self.addr4.d.next = self.addr3.q.val();
         self.room3.next = self.size3.q.val() - self.into3.q.val();
-        self.fits3.next =
-            (self.into3.q.val() <= self.size3.q.val()) & (bit_cast::<64, 32>(self.item3.q.val().len) <= self.room3.val());
+        self.fits3.next = (self.into3.q.val() <= self.size3.q.val()) & (bit_cast::<64, 32>(self.item3.q.val().len) <= self.room3.val());
         self.is_good4.d.next = self.is_key_good3.q.val() & self.fits3.val();
 
         self.has_bytes.next = self.item4.q.val().has_sge & self.item4.q.val().len.any();
@@ -293,5 +292,253 @@ impl Logic for KeyCheck {
             self.valid4.d.next = false;
             self.sum.d.next = self.sum_zero.val();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Bench, Driver, Monitor, Stalls};
+    use queue::{qp_flags, CqeStatus};
+
+    /// Queue pairs 1 to 4 have the four layouts, and 2 is of another protection domain.
+    const FLAGS: [u8; 4] = [0, qp_flags::VLAN, qp_flags::IPV6, qp_flags::IPV6 | qp_flags::VLAN];
+
+    fn domain(qpn: u64) -> u64 {
+        if qpn == 2 {
+            8
+        } else {
+            7
+        }
+    }
+
+    /// Region 0x3FF is huge, 5 is of the second protection domain, 6 is not in use.
+    fn region(index: u64) -> MrEntry {
+        MrEntry {
+            valid: index != 6,
+            tag: (0xA0 + index % 16).into(),
+            pd: (if index == 5 { 8 } else { 7u64 }).into(),
+            access: 0u64.into(),
+            base: (0x10_0000 * index).into(),
+            len: (if index == 0x3FF { 1 << 40 } else { 0x1000u64 }).into(),
+            delta: 0xFFFF_FFFF_FFF1_0000u64.into(),
+        }
+    }
+
+    fn key(index: u64) -> u64 {
+        index << 8 | (0xA0 + index % 16)
+    }
+
+    fn write_tables(bench: &mut Bench<KeyCheck>) {
+        for index in [3, 5, 6, 0x3FF] {
+            bench.uut.mr_write.next = MrWrite { valid: true, index: index.into(), entry: region(index) };
+            let qpn = 1 + [3, 5, 6, 0x3FF].iter().position(|i| *i == index).unwrap() as u64;
+            let flags = u64::from(FLAGS[qpn as usize - 1]);
+            let context = QpContext { flags: flags.into(), pd: domain(qpn).into(), mtu: qpn.into(), ..Default::default() };
+            bench.uut.qp_write.next = QpWrite { valid: true, qpn: qpn.into(), context, ..Default::default() };
+            bench.cycles(1);
+        }
+        bench.uut.mr_write.next = MrWrite::default();
+        bench.uut.qp_write.next = QpWrite::default();
+    }
+
+    /// Items, and the pieces and heads that they are to become.
+    #[derive(Default)]
+    struct Work {
+        items: Vec<SgeItem>,
+        pieces: Vec<Piece>,
+        heads: Vec<WqeHead>,
+    }
+
+    impl Work {
+        fn add(&mut self, qpn: u64, is_bad: bool, sges: &[(u64, u64, u64)]) {
+            let i = self.heads.len() as u64;
+            let common = SgeItem {
+                qpn: qpn.into(),
+                index: i.into(),
+                signaled: i % 2 == 0,
+                solicited: i % 3 == 0,
+                is_bad,
+                has_sge: !sges.is_empty(),
+                last: true,
+                remote_va: (i << 40 | 0x1234).into(),
+                rkey: (i * 77).into(),
+                ..Default::default()
+            };
+            if sges.is_empty() {
+                self.items.push(common);
+            }
+            let (mut is_refused, mut total, mut pieces) = (false, 0u64, 0u64);
+            for (n, (va, len, lkey)) in sges.iter().copied().enumerate() {
+                self.items.push(SgeItem { last: n == sges.len() - 1, va: va.into(), len: len.into(), lkey: lkey.into(), ..common });
+                if len == 0 {
+                    continue;
+                }
+                let index = lkey >> 8;
+                let entry = if [3, 5, 6, 0x3FF].contains(&index) { region(index) } else { MrEntry::default() };
+                let base = u128::from(entry.base.to_u64());
+                let fits = u128::from(va) >= base && u128::from(va) + u128::from(len) <= base + u128::from(entry.len.to_u64());
+                is_refused |= !(entry.valid && entry.tag == (lkey & 0xFF) && entry.pd == domain(qpn) && fits);
+                self.pieces.push(Piece { addr: va.wrapping_add(0xFFFF_FFFF_FFF1_0000).into(), len: len.into() });
+                total += len;
+                pieces += 1;
+            }
+            let status = match (is_bad, is_refused, total > 1 << 31) {
+                (true, ..) => CqeStatus::LocalOperation,
+                (_, true, _) => CqeStatus::LocalProtection,
+                (.., true) => CqeStatus::LocalLength,
+                _ => CqeStatus::Success,
+            };
+            self.heads.push(WqeHead {
+                qpn: qpn.into(),
+                index: i.into(),
+                signaled: common.signaled,
+                solicited: common.solicited,
+                status: (status as u64).into(),
+                pieces: pieces.into(),
+                len: (total & 0xFFFF_FFFF).into(),
+                remote_va: common.remote_va,
+                rkey: common.rkey,
+                mtu: qpn.into(),
+                header_len: [54u64, 58, 74, 78][qpn as usize - 1].into(),
+            });
+        }
+
+        /// Random requests, with keys and ranges at their limits.
+        fn new(seed: u64, count: usize) -> Self {
+            let mut random = Stalls::new(seed);
+            let mut work = Self::default();
+            for _ in 0..count {
+                let qpn = 1 + random.random() % 4;
+                let sges: Vec<_> = (0..random.random() % 7)
+                    .map(|_| {
+                        let at = random.random() % 0x1000;
+                        let good = if qpn == 2 { 5 } else { 3 };
+                        let base = 0x10_0000 * good;
+                        match random.random() % 20 {
+                            0 => (base + at, 8, key(good) ^ 1),
+                            1 => (base + at, 0x1000 - at + 1, key(good)),
+                            2 => (base - 1, 2, key(good)),
+                            3 => (base + at, 1, key(6)),
+                            4 => (base + at, 1, key(8 - good)),
+                            5 => (base + at, 1, key(good) | 0x400 << 8),
+                            6 => (u64::MAX - 3, 8, key(good)),
+                            7 => (random.random(), 0, 0),
+                            8 => (0x3FF0_0000, 0x8000_0000 - at % 2, key(0x3FF)),
+                            9 => (base + 0x1000, 1, key(good)),
+                            10 => (base, 0xFFFF_FFFF, key(good)),
+                            11 => (base, 0x1000, key(good)),
+                            _ => (base + at, 1 + random.random() % (0x1000 - at), key(good)),
+                        }
+                    })
+                    .collect();
+                let is_bad = sges.is_empty() && random.random() % 2 == 0;
+                work.add(qpn, is_bad, &sges);
+            }
+            work
+        }
+    }
+
+    fn reset(bench: &mut Bench<KeyCheck>) {
+        bench.uut.item.valid.next = false;
+        bench.uut.reset.next = true;
+        bench.cycles(2);
+        bench.uut.reset.next = false;
+    }
+
+    /// Sends all, until it is out or for `limit` clocks; returns the clocks to the first head and to the end.
+    fn run(bench: &mut Bench<KeyCheck>, work: &Work, stalls: [Stalls; 3], limit: usize) -> (usize, usize) {
+        let [item, piece, head] = stalls;
+        let mut item = Driver::new(work.items.iter().copied(), item);
+        let mut piece = Monitor::new(piece);
+        let mut head = Monitor::new(head);
+        let (mut first, mut clock, mut announced) = (0, 0, 0);
+        while clock < limit && (head.got.len() < work.heads.len() || piece.got.len() < work.pieces.len()) {
+            item.before(&mut bench.uut.item);
+            piece.before(&mut bench.uut.piece);
+            head.before(&mut bench.uut.head);
+            bench.settle();
+            item.after(&bench.uut.item);
+            piece.after(&bench.uut.piece);
+            let before = head.got.len();
+            head.after(&bench.uut.head);
+            if head.got.len() > before {
+                announced += head.got[before].pieces.index();
+                let there = piece.got.len() + bench.uut.pieces.level.val().index();
+                assert!(announced <= there + 1, "a request comes behind its pieces");
+            }
+            if first == 0 && bench.uut.head.valid.val() {
+                first = clock;
+            }
+            bench.edge();
+            clock += 1;
+        }
+        if clock < limit {
+            assert_eq!(piece.got, work.pieces);
+            assert_eq!(head.got, work.heads);
+        }
+        (first, clock)
+    }
+
+    #[test]
+    fn keys_ranges_and_sums_are_judged_as_a_model_does_under_random_stalls() {
+        let mut bench = Bench::new("tx_key_check", KeyCheck::default(), |uut| &mut uut.clock);
+        reset(&mut bench);
+        write_tables(&mut bench);
+        for seed in 1..5 {
+            let work = Work::new(seed, 100);
+            let refused = work.heads.iter().filter(|head| head.status.any()).count();
+            assert!(refused > 10 && refused < 90, "{refused} of 100 requests are refused");
+            run(&mut bench, &work, [10, 20, 30].map(|n| Stalls::new(seed + n)), 80 + seed as usize);
+            reset(&mut bench);
+            assert!(run(&mut bench, &work, [40, 50, 60].map(|n| Stalls::new(seed + n)), 5000).1 < 5000, "a request hangs");
+        }
+        bench.finish();
+    }
+
+    #[test]
+    fn an_entry_is_checked_every_clock_and_full_exits_hold_the_entry_back() {
+        let mut bench = Bench::new("tx_key_check_rate", KeyCheck::default(), |uut| &mut uut.clock);
+        reset(&mut bench);
+        write_tables(&mut bench);
+        let mut work = Work::default();
+        for i in 0..60 {
+            work.add(1, false, &vec![(0x30_0000 + i, 5, key(3)); 1 + i as usize % 3]);
+        }
+        let (first, end) = run(&mut bench, &work, [Stalls::none(), Stalls::none(), Stalls::none()], 1000);
+        assert_eq!(first, 5);
+        assert_eq!(end, work.items.len() + 5);
+        // Either exit shut: what was taken has its place in the FIFO, and nothing more is taken.
+        for (sges, shut_pieces) in [(6, true), (1, false)] {
+            let mut work = Work::default();
+            for i in 0..40 {
+                work.add(1, false, &vec![(0x30_0000 + i, 5, key(3)); sges]);
+            }
+            reset(&mut bench);
+            let mut item = Driver::new(work.items.iter().copied(), Stalls::none());
+            let (mut pieces, mut heads) = (Monitor::new(Stalls::none()), Monitor::new(Stalls::none()));
+            for clock in 0..400 {
+                item.before(&mut bench.uut.item);
+                pieces.before(&mut bench.uut.piece);
+                heads.before(&mut bench.uut.head);
+                if clock < 60 {
+                    bench.uut.piece.ready.next = !shut_pieces;
+                    bench.uut.head.ready.next = shut_pieces;
+                }
+                bench.settle();
+                item.after(&bench.uut.item);
+                pieces.after(&bench.uut.piece);
+                heads.after(&bench.uut.head);
+                bench.edge();
+                if clock == 58 {
+                    assert!(!bench.uut.item.ready.val());
+                    let level = if shut_pieces { bench.uut.pieces.level.val() } else { bit_cast::<6, 5>(bench.uut.heads.level.val()) };
+                    assert_eq!(level.index(), if shut_pieces { 31 } else { 15 });
+                }
+            }
+            assert_eq!(pieces.got, work.pieces);
+            assert_eq!(heads.got, work.heads);
+        }
+        bench.finish();
     }
 }

@@ -124,8 +124,9 @@ impl Logic for Merge {
         self.beats.fill.data.next.last = self.is_last.val();
         self.beats.fill.data.next.first = self.is_first.q.val();
         self.beats.fill.data.next.second = self.is_second.q.val();
-        // In the beat behind the last covered byte `covered_left` is 0; it never is before.
-        self.beats.fill.data.next.ends_icrc = (self.covered_left.val() <= self.beat_bytes.val()) & (self.covered_left.val() != self.zero.val());
+        // In a beat behind the last covered byte `covered_left` is below 0, which reads as more than any beat.
+        self.beats.fill.data.next.ends_icrc =
+            (self.covered_left.val() <= self.beat_bytes.val()) & (self.covered_left.val() != self.zero.val());
         self.beats.fill.data.next.covered = bit_cast::<6, 13>(self.covered_left.val());
         self.beats.fill.data.next.ipv6 = self.now.val().ipv6;
         self.beats.fill.data.next.vlan = self.now.val().vlan;
@@ -148,5 +149,123 @@ impl Logic for Merge {
             self.sent.d.next = 0.into();
             self.payload_done.d.next = false;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prim::pack;
+    use crate::testing::{Bench, Driver, Monitor, Stalls};
+    use crate::tx::headers::header_bytes;
+    use crate::tx::icrc::tests::{frame_beats, LAYOUTS};
+
+    /// Headers, payload lines and the beats that they are to become.
+    #[derive(Default)]
+    struct Work {
+        headers: Vec<Header>,
+        lines: Vec<Line>,
+        beats: Vec<FrameBeat>,
+    }
+
+    impl Work {
+        fn add(&mut self, random: &mut Stalls, (ipv6, vlan): (bool, bool), extension: usize, payload: usize) {
+            let base = header_bytes(ipv6, vlan) + extension;
+            let pad = (4 - payload % 4) % 4;
+            let mut frame: Vec<u8> = (0..base + payload).map(|_| random.random() as u8).collect();
+            self.headers.push(Header {
+                bytes: pack(&frame[..base]),
+                len: (base as u64).into(),
+                payload: (payload as u64).into(),
+                pad: (pad as u64).into(),
+                ipv6,
+                vlan,
+            });
+            let mut placed = vec![0; base % 64];
+            placed.extend(&frame[base..]);
+            let count = if payload == 0 { 0 } else { placed.len().div_ceil(64) };
+            self.lines
+                .extend((0..count).map(|i| Line { data: pack(&placed[64 * i..placed.len().min(64 * i + 64)]), last: i == count - 1 }));
+            frame.resize(base + payload + pad, 0);
+            self.beats.extend(frame_beats(&frame, ipv6, vlan));
+        }
+
+        /// Every layout and extension with payloads around the borders of a beat, and random ones.
+        fn new(seed: u64, count: usize) -> Self {
+            let mut random = Stalls::new(seed);
+            let mut work = Self::default();
+            for i in 0..count {
+                let payload = match i % 3 {
+                    0 => 0,
+                    1 => random.random() % 80,
+                    _ => random.random() % 260,
+                };
+                let layout = LAYOUTS[random.random() as usize % 4];
+                let extension = [0, 4, 16][random.random() as usize % 3];
+                work.add(&mut random, layout, extension, payload as usize);
+            }
+            work
+        }
+    }
+
+    /// Sends all, until it is out or for `limit` clocks; returns what came and the clocks that it took.
+    fn run(bench: &mut Bench<Merge>, work: &Work, stalls: [Stalls; 3], limit: usize) -> (Vec<FrameBeat>, usize) {
+        let [header, line, beat] = stalls;
+        let mut header = Driver::new(work.headers.iter().copied(), header);
+        let mut line = Driver::new(work.lines.iter().copied(), line);
+        let mut beat = Monitor::new(beat);
+        let mut clock = 0;
+        while clock < limit && beat.got.len() < work.beats.len() {
+            header.before(&mut bench.uut.header);
+            line.before(&mut bench.uut.line);
+            beat.before(&mut bench.uut.beat);
+            bench.settle();
+            header.after(&bench.uut.header);
+            line.after(&bench.uut.line);
+            beat.after(&bench.uut.beat);
+            bench.edge();
+            clock += 1;
+        }
+        (beat.got, clock)
+    }
+
+    fn reset(bench: &mut Bench<Merge>) {
+        bench.uut.header.valid.next = false;
+        bench.uut.line.valid.next = false;
+        bench.uut.reset.next = true;
+        bench.cycles(2);
+        bench.uut.reset.next = false;
+    }
+
+    #[test]
+    fn headers_and_payload_become_frames_under_random_stalls_and_after_a_reset() {
+        let mut bench = Bench::new("tx_merge", Merge::default(), |uut| &mut uut.clock);
+        reset(&mut bench);
+        for seed in 1..4 {
+            let work = Work::new(seed, 50);
+            run(&mut bench, &work, [10, 20, 30].map(|n| Stalls::new(seed + n)), 50 + seed as usize);
+            reset(&mut bench);
+            let (got, _) = run(&mut bench, &work, [40, 50, 60].map(|n| Stalls::new(seed + n)), 4000);
+            assert!(got == work.beats);
+        }
+        bench.finish();
+    }
+
+    #[test]
+    fn a_beat_leaves_every_clock_across_frames_of_every_length() {
+        let mut bench = Bench::new("tx_merge_rate", Merge::default(), |uut| &mut uut.clock);
+        reset(&mut bench);
+        let (mut work, mut random) = (Work::default(), Stalls::new(1));
+        for layout in LAYOUTS {
+            for extension in [0, 4, 16] {
+                for payload in (0..140).step_by(3) {
+                    work.add(&mut random, layout, extension, payload);
+                }
+            }
+        }
+        let (got, clocks) = run(&mut bench, &work, [Stalls::none(), Stalls::none(), Stalls::none()], 4000);
+        assert!(got == work.beats);
+        assert_eq!(clocks, work.beats.len() + 1);
+        bench.finish();
     }
 }

@@ -13,8 +13,8 @@ mod icrc;
 mod key_check;
 mod mac_out;
 mod merge;
-mod scheduler;
 mod path;
+mod scheduler;
 mod segment;
 
 pub use choose::Choose;

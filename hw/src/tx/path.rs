@@ -113,8 +113,7 @@ impl Logic for TxPath {
         self.payload.fill.data.next = self.gather.line.data.val();
         self.payload.fill.valid.next = self.gather.line.valid.val();
         self.gather.line.ready.next = self.payload.fill.ready.val();
-        self.choose.payload_entered.next =
-            self.gather.line.valid.val() & self.payload.fill.ready.val() & self.gather.line.data.val().last;
+        self.choose.payload_entered.next = self.gather.line.valid.val() & self.payload.fill.ready.val() & self.gather.line.data.val().last;
         StreamSource::<PacketDesc>::join(&mut self.descs.drain, &mut self.choose.desc);
         StreamSink::<AckReq>::link(&mut self.ack, &mut self.choose.ack);
         StreamSource::<PacketDesc>::join(&mut self.choose.packet, &mut self.headers.packet);
@@ -432,7 +431,14 @@ mod tests {
             let requests: Vec<Request> = (0..15)
                 .map(|i| {
                     let n = base * 16 + i;
-                    Request { sges: vec![(0x10_0000 + n, [1, 2, 3, 63, 64, 65][n as usize % 6], 0x3A5), (0x10_0200 + 7 * n % 64, (n % 66) as u32, 0x3A5)], va: n, rkey: 1 }
+                    Request {
+                        sges: vec![
+                            (0x10_0000 + n, [1, 2, 3, 63, 64, 65][n as usize % 6], 0x3A5),
+                            (0x10_0200 + 7 * n % 64, (n % 66) as u32, 0x3A5),
+                        ],
+                        va: n,
+                        rkey: 1,
+                    }
                 })
                 .collect();
             check("tx_aligned", 0, 1, &requests, base, false);

@@ -15,7 +15,8 @@
 //! part is what one packet takes from one piece: a request of one packet and one entry takes two.
 //! AckReq is set on the last packet of a message, and on every 64th so that long messages are
 //! acknowledged on the way. A refused request, and every later one of its queue pair, sends
-//! nothing but keeps its place: it goes through as a void descriptor.
+//! nothing but keeps its place: it goes through as a void descriptor. Commands and deaths are taken
+//! at once, also in the middle of a request, which is then sent to its end.
 
 use rust_hdl::prelude::*;
 use verbena_abi::{limits, queue, wire};
@@ -85,6 +86,7 @@ pub struct Segment {
     current: Signal<Local, TxState>,
     updated: Signal<Local, TxState>,
     write: Signal<Local, Bit>,
+    has_change: Signal<Local, Bit>,
     fresh: Signal<Local, WqeHead>,
     mtu: Signal<Local, Bits<13>>,
     mtu_mask: Signal<Local, Bits<13>>,
@@ -160,6 +162,7 @@ impl Default for Segment {
             current: Default::default(),
             updated: Default::default(),
             write: Default::default(),
+            has_change: Default::default(),
             fresh: Default::default(),
             mtu: Default::default(),
             mtu_mask: Default::default(),
@@ -289,8 +292,7 @@ impl Logic for Segment {
         self.descs.fill.data.next.len = self.packet_len.val();
         self.descs.fill.data.next.ends_request = self.is_last_packet.val();
         self.descs.fill.data.next.solicited = self.now.val().solicited & self.is_last_packet.val();
-        self.descs.fill.data.next.ack_req =
-            self.is_last_packet.val() | ((self.psn.q.val() & self.ack_mask.val()) == self.ack_mask.val());
+        self.descs.fill.data.next.ack_req = self.is_last_packet.val() | ((self.psn.q.val() & self.ack_mask.val()) == self.ack_mask.val());
         self.descs.fill.data.next.opcode = self.write_middle.val();
         if self.is_first_packet.q.val() & self.is_last_packet.val() {
             self.descs.fill.data.next.opcode = self.write_only.val();
@@ -316,20 +318,25 @@ impl Logic for Segment {
         self.go.next = false;
         self.send_desc.next = false;
 
+        // A request under way needs the states no more, so a change never waits for one: its pieces
+        // may be many, and slow to be read.
+        if self.changes.drain.valid.val() {
+            self.changes.drain.ready.next = true;
+            self.write.next = self.change.val().start | self.change.val().stop;
+            self.updated.next.is_dead = self.change.val().stop;
+            if self.change.val().start {
+                self.updated.next.next_psn = self.change.val().psn;
+            }
+        } else if self.halt.valid.val() {
+            self.halt.ready.next = true;
+            self.write.next = true;
+            self.updated.next.is_dead = true;
+        }
+        self.has_change.next = self.changes.drain.valid.val() | self.halt.valid.val();
+
         match self.state.q.val() {
             State::Start => {
-                if self.changes.drain.valid.val() {
-                    self.changes.drain.ready.next = true;
-                    self.write.next = self.change.val().start | self.change.val().stop;
-                    self.updated.next.is_dead = self.change.val().stop;
-                    if self.change.val().start {
-                        self.updated.next.next_psn = self.change.val().psn;
-                    }
-                } else if self.halt.valid.val() {
-                    self.halt.ready.next = true;
-                    self.write.next = true;
-                    self.updated.next.is_dead = true;
-                } else if self.head.valid.val() & self.issues.fill.ready.val() {
+                if !self.has_change.val() & self.head.valid.val() & self.issues.fill.ready.val() {
                     self.head.ready.next = true;
                     self.request.d.next = self.fresh.val();
                     self.psn.d.next = self.current.val().next_psn;
@@ -356,9 +363,8 @@ impl Logic for Segment {
                 }
             }
             State::Cut => {
-                self.go.next = self.descs.fill.ready.val()
-                    & self.gathers.fill.ready.val()
-                    & (self.piece.valid.val() | !self.has_payload.val());
+                self.go.next =
+                    self.descs.fill.ready.val() & self.gathers.fill.ready.val() & (self.piece.valid.val() | !self.has_payload.val());
                 if self.go.val() {
                     self.gathers.fill.valid.next = self.has_payload.val();
                     self.piece.ready.next = self.has_payload.val() & self.ends_piece.val();
@@ -412,5 +418,373 @@ impl Logic for Segment {
         if self.reset.val() {
             self.state.d.next = State::Start;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Bench, Driver, Monitor, Stalls};
+    use queue::{CqeStatus, QpState};
+
+    fn write(qpn: u64, start_tx: bool, state: QpState, psn: u64) -> QpWrite {
+        let context = QpContext { state: (state as u64).into(), sq_psn: psn.into(), ..Default::default() };
+        QpWrite { valid: true, qpn: qpn.into(), start_tx, context, ..Default::default() }
+    }
+
+    fn set(bench: &mut Bench<Segment>, change: QpWrite) {
+        bench.uut.qp_write.next = change;
+        bench.cycles(1);
+        bench.uut.qp_write.next = QpWrite::default();
+    }
+
+    fn reset(bench: &mut Bench<Segment>) {
+        bench.uut.head.valid.next = false;
+        bench.uut.piece.valid.next = false;
+        bench.uut.halt.valid.next = false;
+        bench.uut.reset.next = true;
+        bench.cycles(2);
+        bench.uut.reset.next = false;
+    }
+
+    /// Requests, and what they are to become.
+    struct Work {
+        heads: Vec<WqeHead>,
+        pieces: Vec<Piece>,
+        descs: Vec<PacketDesc>,
+        gathers: Vec<GatherReq>,
+        issues: Vec<Issue>,
+        psn: [u64; 4],
+        is_dead: [bool; 4],
+        /// Clocks that the requests take.
+        clocks: usize,
+    }
+
+    impl Work {
+        fn new(psn: [u64; 4]) -> Self {
+            Self { heads: vec![], pieces: vec![], descs: vec![], gathers: vec![], issues: vec![], psn, is_dead: [false; 4], clocks: 0 }
+        }
+
+        fn add(&mut self, qpn: usize, mtu_code: u64, header_len: u64, status: CqeStatus, pieces: &[(u64, u64)]) {
+            let len: u64 = pieces.iter().map(|piece| piece.1).sum();
+            let i = self.heads.len() as u64;
+            let head = WqeHead {
+                qpn: (qpn as u64).into(),
+                index: (3 * i).into(),
+                signaled: i % 2 == 0,
+                solicited: i % 3 == 0,
+                status: (status as u64).into(),
+                pieces: (pieces.len() as u64).into(),
+                len: (len & 0xFFFF_FFFF).into(),
+                remote_va: (i << 33 | 5).into(),
+                rkey: (i * 99).into(),
+                mtu: mtu_code.into(),
+                header_len: header_len.into(),
+            };
+            self.heads.push(head);
+            self.pieces.extend(pieces.iter().map(|(addr, len)| Piece { addr: (*addr).into(), len: (*len).into() }));
+            self.clocks += 1;
+            let issue = |last_psn: u64| Issue {
+                qpn: head.qpn,
+                index: head.index,
+                last_psn: (last_psn & 0xFF_FFFF).into(),
+                signaled: head.signaled,
+                status: head.status,
+            };
+            if self.is_dead[qpn] || head.status.any() {
+                if !self.is_dead[qpn] {
+                    self.issues.push(issue(self.psn[qpn] + 0xFF_FFFF));
+                }
+                self.is_dead[qpn] = true;
+                self.descs.push(PacketDesc { qpn: head.qpn, is_void: true, ends_request: true, ..Default::default() });
+                return;
+            }
+            let mtu = 128 << mtu_code;
+            let count = len.div_ceil(mtu).max(1);
+            self.issues.push(issue(self.psn[qpn] + count - 1));
+            let mut pieces = pieces.iter().copied();
+            let mut piece = (0, 0);
+            for packet in 0..count {
+                let (is_first, is_last) = (packet == 0, packet == count - 1);
+                let packet_len = (len - packet * mtu).min(mtu);
+                let psn = self.psn[qpn];
+                self.psn[qpn] = (psn + 1) & 0xFF_FFFF;
+                let opcode = match (is_first, is_last) {
+                    (true, true) => wire::Opcode::WriteOnly,
+                    (true, false) => wire::Opcode::WriteFirst,
+                    (false, true) => wire::Opcode::WriteLast,
+                    _ => wire::Opcode::WriteMiddle,
+                };
+                self.descs.push(PacketDesc {
+                    qpn: head.qpn,
+                    opcode: (opcode as u64).into(),
+                    solicited: head.solicited && is_last,
+                    ack_req: is_last || psn % 64 == 63,
+                    psn: psn.into(),
+                    va: head.remote_va,
+                    rkey: head.rkey,
+                    dma_len: head.len,
+                    has_reth: is_first,
+                    has_aeth: false,
+                    len: packet_len.into(),
+                    is_void: false,
+                    ends_request: is_last,
+                });
+                let (mut left, mut is_first_part) = (packet_len, true);
+                while left > 0 {
+                    if piece.1 == 0 {
+                        piece = pieces.next().unwrap();
+                    }
+                    let part = left.min(piece.1);
+                    left -= part;
+                    self.gathers.push(GatherReq {
+                        addr: piece.0.into(),
+                        len: part.into(),
+                        first: is_first_part,
+                        offset: ((header_len + if is_first { 16 } else { 0 }) % 64).into(),
+                        last: left == 0,
+                    });
+                    piece = (piece.0 + part, piece.1 - part);
+                    is_first_part = false;
+                    self.clocks += 1;
+                }
+                self.clocks += usize::from(packet_len == 0);
+            }
+        }
+
+        /// Requests of four queue pairs, with pieces shorter, as long, and longer than a packet.
+        fn random(seed: u64, count: usize, psn: [u64; 4]) -> Self {
+            let mut random = Stalls::new(seed);
+            let mut work = Self::new(psn);
+            for _ in 0..count {
+                let mtu_code = 1 + random.random() % 2;
+                let mtu = 128 << mtu_code;
+                let pieces: Vec<_> = (0..random.random() % 7)
+                    .map(|_| {
+                        let len = match random.random() % 5 {
+                            0 => mtu,
+                            1 => mtu + 1 - random.random() % 3,
+                            2 => 1 + random.random() % 3,
+                            3 => 2 * mtu + random.random() % mtu,
+                            _ => 1 + random.random() % mtu,
+                        };
+                        (random.random() << 10, len)
+                    })
+                    .collect();
+                let status = [CqeStatus::LocalProtection, CqeStatus::LocalOperation, CqeStatus::LocalLength][random.random() as usize % 3];
+                let status = if random.random() % 16 == 0 { status } else { CqeStatus::Success };
+                work.add(random.random() as usize % 4, mtu_code, [54, 58, 74, 78][random.random() as usize % 4], status, &pieces);
+            }
+            work
+        }
+    }
+
+    /// What stands on the streams of the block.
+    struct Sides {
+        head: Driver<WqeHead>,
+        piece: Driver<Piece>,
+        desc: Monitor<PacketDesc>,
+        gather: Monitor<GatherReq>,
+        issue: Monitor<Issue>,
+        refused: usize,
+        first: Option<u64>,
+    }
+
+    impl Sides {
+        fn new(work: &Work, stalls: impl Fn(u64) -> Stalls) -> Self {
+            Self {
+                head: Driver::new(work.heads.iter().copied(), stalls(10)),
+                piece: Driver::new(work.pieces.iter().copied(), stalls(20)),
+                desc: Monitor::new(stalls(30)),
+                gather: Monitor::new(stalls(40)),
+                issue: Monitor::new(stalls(50)),
+                refused: 0,
+                first: None,
+            }
+        }
+
+        fn clock(&mut self, bench: &mut Bench<Segment>) {
+            self.head.before(&mut bench.uut.head);
+            self.piece.before(&mut bench.uut.piece);
+            self.desc.before(&mut bench.uut.desc);
+            self.gather.before(&mut bench.uut.gather);
+            self.issue.before(&mut bench.uut.issue);
+            bench.settle();
+            self.head.after(&bench.uut.head);
+            self.piece.after(&bench.uut.piece);
+            self.desc.after(&bench.uut.desc);
+            self.gather.after(&bench.uut.gather);
+            self.issue.after(&bench.uut.issue);
+            self.refused += usize::from(bench.uut.refused.val());
+            self.first = self.first.or(bench.uut.desc.valid.val().then_some(bench.clock_count()));
+            bench.edge();
+        }
+
+        fn is_done(&self, work: &Work) -> bool {
+            self.desc.got.len() == work.descs.len()
+                && self.gather.got.len() == work.gathers.len()
+                && self.issue.got.len() == work.issues.len()
+        }
+
+        fn check(&self, work: &Work) {
+            assert!(self.head.is_done() && self.piece.is_done(), "pieces of refused requests are thrown away");
+            for (got, expected) in self.desc.got.iter().zip(&work.descs) {
+                if expected.is_void {
+                    assert_eq!((got.is_void, got.ends_request, got.len, got.qpn), (true, true, 0u64.into(), expected.qpn));
+                } else {
+                    assert_eq!(got, expected);
+                }
+            }
+            assert_eq!(self.gather.got, work.gathers);
+            assert_eq!(self.issue.got, work.issues);
+        }
+    }
+
+    #[test]
+    fn requests_become_packets_parts_and_issues_as_a_model_says_under_random_stalls() {
+        let mut bench = Bench::new("tx_segment", Segment::default(), |uut| &mut uut.clock);
+        reset(&mut bench);
+        for seed in 1..5 {
+            let psn = [0xFF_FFFC, 0xFF_FFFF, 0x3D, 0];
+            let work = Work::random(seed, 70, psn);
+            let refused = work.issues.iter().filter(|issue| issue.status.any()).count();
+            assert!(refused > 0, "some queue pair dies");
+            for limit in [100 + seed, 6000] {
+                // A start gives a dead queue pair its life back.
+                for (qpn, psn) in psn.iter().enumerate() {
+                    set(&mut bench, write(qpn as u64, true, QpState::Rts, *psn));
+                    bench.cycles(1);
+                }
+                let mut sides = Sides::new(&work, |n| Stalls::new(seed + n + limit));
+                let stop = bench.clock_count() + limit;
+                while bench.clock_count() < stop && !sides.is_done(&work) {
+                    sides.clock(&mut bench);
+                }
+                if limit == 6000 {
+                    assert!(bench.clock_count() < stop, "a request hangs");
+                    (0..3).for_each(|_| sides.clock(&mut bench));
+                    sides.check(&work);
+                    assert_eq!(sides.refused, refused);
+                    for qpn in 0..4u64 {
+                        bench.uut.query_qpn.next = qpn.into();
+                        bench.settle();
+                        assert_eq!(bench.uut.query_next_psn.val(), work.psn[qpn as usize]);
+                    }
+                }
+                reset(&mut bench);
+            }
+        }
+        bench.finish();
+    }
+
+    #[test]
+    fn a_request_of_one_part_takes_two_clocks_and_every_other_part_one_more() {
+        let mut bench = Bench::new("tx_segment_rate", Segment::default(), |uut| &mut uut.clock);
+        for pieces in
+            [vec![(0, 64)], vec![], vec![(0, 256)], vec![(0, 10), (99, 20)], vec![(0, 257)], vec![(0, 100), (500, 600), (2000, 1)]]
+        {
+            reset(&mut bench);
+            set(&mut bench, write(2, true, QpState::Rts, 0));
+            bench.cycles(1);
+            let mut work = Work::new([0; 4]);
+            (0..30).for_each(|_| work.add(2, 1, 54, CqeStatus::Success, &pieces));
+            let mut sides = Sides::new(&work, |_| Stalls::none());
+            let start = bench.clock_count();
+            while !sides.is_done(&work) {
+                sides.clock(&mut bench);
+                assert!(bench.clock_count() < start + 1000, "a request hangs");
+            }
+            sides.check(&work);
+            assert_eq!((bench.clock_count() - start) as usize, work.clocks + 1);
+            if pieces.len() == 1 && pieces[0].1 == 64 {
+                assert_eq!(work.clocks, 60);
+                assert_eq!(sides.first, Some(start + 2));
+            }
+        }
+        bench.finish();
+    }
+
+    #[test]
+    fn a_halted_or_stopped_queue_pair_sends_nothing_more_until_it_starts_again() {
+        let mut bench = Bench::new("tx_segment_halt", Segment::default(), |uut| &mut uut.clock);
+        reset(&mut bench);
+        for is_command in [false, true] {
+            for qpn in 0..4 {
+                set(&mut bench, write(qpn, true, QpState::Rts, 0x20 + qpn));
+                bench.cycles(1);
+            }
+            let mut work = Work::new([0x20, 0x21, 0x22, 0x23]);
+            let requests = |work: &mut Work| {
+                for i in 0..8 {
+                    work.add(i % 4, 1, 54, CqeStatus::Success, &[(64 * i as u64, 300), (9000, 3)]);
+                }
+            };
+            requests(&mut work);
+            let mut sides = Sides::new(&work, |_| Stalls::none());
+            while !sides.is_done(&work) {
+                sides.clock(&mut bench);
+            }
+            sides.check(&work);
+            // The death comes in the clock in which the first request would be taken, and is taken before it.
+            let mut work = Work {
+                heads: vec![],
+                pieces: vec![],
+                descs: vec![],
+                gathers: vec![],
+                issues: vec![],
+                is_dead: [true, false, false, false],
+                ..work
+            };
+            requests(&mut work);
+            let mut sides = Sides::new(&work, |_| Stalls::none());
+            if is_command {
+                set(&mut bench, write(0, false, QpState::Error, 0));
+            } else {
+                bench.uut.halt.data.next = 0u64.into();
+                bench.uut.halt.valid.next = true;
+            }
+            sides.clock(&mut bench);
+            bench.uut.halt.valid.next = false;
+            while !sides.is_done(&work) {
+                sides.clock(&mut bench);
+            }
+            (0..3).for_each(|_| sides.clock(&mut bench));
+            sides.check(&work);
+        }
+        bench.finish();
+    }
+
+    #[test]
+    fn commands_and_deaths_are_taken_while_a_request_waits_for_its_pieces() {
+        let mut bench = Bench::new("tx_segment_wait", Segment::default(), |uut| &mut uut.clock);
+        reset(&mut bench);
+        set(&mut bench, write(3, true, QpState::Rts, 7));
+        bench.cycles(1);
+        // A request of two packets, the piece of the second late.
+        let mut work = Work::new([0, 0, 0, 7]);
+        work.add(3, 1, 54, CqeStatus::Success, &[(0, 256), (0x1000, 10)]);
+        let mut sides = Sides::new(&work, |_| Stalls::none());
+        let late = sides.piece.queue.pop_back().unwrap();
+        (0..10).for_each(|_| sides.clock(&mut bench));
+        assert_eq!(sides.desc.got.len(), 1);
+        for qpn in 0..8u64 {
+            set(&mut bench, write(10 + qpn, true, QpState::Rts, 0x100 + qpn));
+            bench.cycles(1);
+        }
+        bench.uut.halt.data.next = 0u64.into();
+        bench.uut.halt.valid.next = true;
+        bench.settle();
+        assert!(bench.uut.halt.ready.val(), "a death does not wait for host memory");
+        bench.cycles(1);
+        bench.uut.halt.valid.next = false;
+        for qpn in 0..8u64 {
+            bench.uut.query_qpn.next = (10 + qpn).into();
+            bench.settle();
+            assert_eq!(bench.uut.query_next_psn.val(), 0x100 + qpn);
+        }
+        sides.piece.queue.push_back(late);
+        (0..10).for_each(|_| sides.clock(&mut bench));
+        sides.check(&work);
+        bench.finish();
     }
 }
