@@ -183,7 +183,8 @@ pub struct Eqe {
 const _: () = assert!(size_of::<Eqe>() == 32);
 
 /// What the card writes to the progress address of a QP: the free-running index of the oldest
-/// request that is not done, so that silent requests free their slots.
+/// request that is not done, so that silent requests free their slots. It never passes a request
+/// that failed or was flushed before that one's completion entry is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct SqProgress {

@@ -1,7 +1,7 @@
 //! The limits of a card, read from its capability registers and checked before anything relies on them.
 
-use verbena_abi::queue::mtu_code;
 use verbena_abi::limits;
+use verbena_abi::queue::mtu_code;
 use verbena_abi::regs::{self, Doorbell, BAR0_ADDR_BITS, CQ_INDEX_BITS, DOORBELL_PAGE};
 
 use crate::adapter::AdapterInfo;

@@ -19,10 +19,10 @@ pub mod dma;
 pub mod prim;
 pub mod qp;
 pub mod rx;
-pub mod tx;
-mod untangle;
 pub mod testing;
 pub mod top;
+pub mod tx;
+mod untangle;
 pub mod verilog;
 
 pub use untangle::untangle;

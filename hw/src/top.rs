@@ -290,6 +290,7 @@ impl Logic for Core {
         self.control.rx_finished.next = self.rx.finished.val();
         self.control.cq_entered.next = self.cqes.entered.val();
         self.control.cq_finished.next = self.cqes.finished.val();
+        self.control.flush_pending.next = self.requester.flush_pending.val();
         self.tx.query_qpn.next = self.control.query_qpn.val();
         self.rx.query_qpn.next = self.control.query_qpn.val();
         self.requester.query_qpn.next = self.control.query_qpn.val();

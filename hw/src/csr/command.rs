@@ -93,6 +93,7 @@ pub struct CommandProcessor {
     pub rx_finished: Signal<In, Bits<16>>,
     pub cq_entered: Signal<In, Bits<16>>,
     pub cq_finished: Signal<In, Bits<16>>,
+    pub flush_pending: Signal<In, Bit>,
     pub query_qpn: Signal<Out, Bits<8>>,
     pub q_next_psn: Signal<In, Bits<24>>,
     pub q_unacked_psn: Signal<In, Bits<24>>,
@@ -247,6 +248,7 @@ impl Default for CommandProcessor {
             rx_finished: Default::default(),
             cq_entered: Default::default(),
             cq_finished: Default::default(),
+            flush_pending: Default::default(),
             query_qpn: Default::default(),
             q_next_psn: Default::default(),
             q_unacked_psn: Default::default(),
@@ -597,14 +599,17 @@ impl Logic for CommandProcessor {
                 }
             }
             State::Pause => {
-                self.step.d.next = self.step.q.val() + 1;
+                // What is flushed has to be among the completions that the drain then waits for.
+                if (self.step.q.val() != self.last_pause.val()) | !self.flush_pending.val() {
+                    self.step.d.next = self.step.q.val() + 1;
+                }
                 self.tx_mark.d.next = self.tx_entered.val();
                 self.rx_mark.d.next = self.rx_entered.val();
                 self.cq_mark.d.next = self.cq_entered.val();
                 self.is_tx_drained.d.next = false;
                 self.is_rx_drained.d.next = false;
                 self.is_cq_drained.d.next = false;
-                if self.step.q.val() == self.last_pause.val() {
+                if (self.step.q.val() == self.last_pause.val()) & !self.flush_pending.val() {
                     self.state.d.next = State::Drain;
                 }
             }

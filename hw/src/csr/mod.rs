@@ -77,6 +77,7 @@ pub struct ControlPlane {
     pub rx_finished: Signal<In, Bits<16>>,
     pub cq_entered: Signal<In, Bits<16>>,
     pub cq_finished: Signal<In, Bits<16>>,
+    pub flush_pending: Signal<In, Bit>,
     pub query_qpn: Signal<Out, Bits<8>>,
     pub query_cqn: Signal<Out, Bits<8>>,
     pub q_next_psn: Signal<In, Bits<24>>,
@@ -155,6 +156,7 @@ impl Default for ControlPlane {
             rx_finished: Default::default(),
             cq_entered: Default::default(),
             cq_finished: Default::default(),
+            flush_pending: Default::default(),
             query_qpn: Default::default(),
             query_cqn: Default::default(),
             q_next_psn: Default::default(),
@@ -283,6 +285,7 @@ impl Logic for ControlPlane {
         self.command.rx_finished.next = self.rx_finished.val();
         self.command.cq_entered.next = self.cq_entered.val();
         self.command.cq_finished.next = self.cq_finished.val();
+        self.command.flush_pending.next = self.flush_pending.val();
         self.command.q_next_psn.next = self.q_next_psn.val();
         self.command.q_unacked_psn.next = self.q_unacked_psn.val();
         self.command.q_expected_psn.next = self.q_expected_psn.val();
