@@ -1,1 +1,23 @@
-//! x
+//! What the system tests share: two cards with a driver on each, guarded memory, and a look at the wire of its own.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`pair`] | two cards, a link, the driver's objects on both ends; posting and reaping |
+//! | [`region`] | registered memory with canaries and a record of what should be in it |
+//! | [`capture`] | frames as an independent decoder and an independent ICRC see them |
+//! | [`alignments`] | writes of all alignments and lengths, for the test and for the command of that name |
+//! | [`spy`] | a device that lets a test reach the driver's rings |
+//! | [`repeat`] | seeds, and what a failure prints |
+//!
+//! A run depends on its seed alone. `VERBENA_SEED` chooses another one, `VERBENA_TRACE=OUT.fst` dumps the signals.
+
+#![deny(unsafe_code)]
+#![deny(missing_docs)]
+
+pub mod alignments;
+pub mod capture;
+pub mod pair;
+pub mod region;
+pub mod repeat;
+#[expect(unsafe_code, reason = "the trait of a device has an unsafe method")]
+pub mod spy;

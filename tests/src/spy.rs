@@ -1,0 +1,71 @@
+//! A device that remembers what the driver allocates, so that a test can spoil a ring as no driver would.
+
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use verbena_host::device::{Bar, Device};
+use verbena_host::dma::DmaBuffer;
+use verbena_host::error::Error;
+use verbena_sim::SimDevice;
+
+/// A simulated card that passes everything on, and watches when it is told to.
+pub struct Spy {
+    device: Arc<SimDevice>,
+    /// What was allocated since [`Spy::watch`]; nothing while nobody watches.
+    seen: Mutex<Option<Vec<DmaBuffer>>>,
+}
+
+impl fmt::Debug for Spy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Spy").field("device", &self.device).finish_non_exhaustive()
+    }
+}
+
+impl Spy {
+    /// Returns a device that passes everything on to `device`.
+    pub fn new(device: Arc<SimDevice>) -> Self {
+        Self { device, seen: Mutex::default() }
+    }
+
+    /// Keeps what is allocated from now on, which keeps it from being freed.
+    pub fn watch(&self) {
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(Vec::new());
+    }
+
+    /// Returns what was allocated since [`Spy::watch`], and watches no more.
+    pub fn take(&self) -> Vec<DmaBuffer> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default()
+    }
+}
+
+impl Device for Spy {
+    fn bar(&self) -> &dyn Bar {
+        self.device.bar()
+    }
+
+    fn alloc(self: Arc<Self>, len: usize, align: usize) -> Result<DmaBuffer, Error> {
+        let buffer = Arc::clone(&self.device).alloc(len, align)?;
+        if let Some(seen) = &mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner) {
+            seen.push(buffer.clone());
+        }
+        Ok(buffer)
+    }
+
+    /// Refuses: the tests map no memory of their own.
+    unsafe fn map(&self, _: NonNull<u8>, len: usize) -> Result<u64, Error> {
+        Err(Error::OutOfMemory { len_bytes: len, align: 1 })
+    }
+
+    fn unmap(&self, iova: u64, len: usize) {
+        self.device.unmap(iova, len);
+    }
+
+    fn take_interrupts(&self) -> u32 {
+        self.device.take_interrupts()
+    }
+
+    fn wait(&self) {
+        self.device.wait();
+    }
+}
