@@ -151,7 +151,7 @@ def longest_paths(netlist, block_of):
 
     A level is a LUT, a read of LUT RAM or a whole carry chain. Multiplexers behind LUTs (MUXF7 to MUXF9) are none.
     """
-    cells = netlist["cells"]
+    cells = {name: cell for name, cell in netlist["cells"].items() if cell["type"] != "$scopeinfo"}
     driver = {}
     for name, cell in cells.items():
         for port, bits in cell["connections"].items():
@@ -240,7 +240,7 @@ def name_of(netlist):
     """Returns a function that names a cell after a net that it drives."""
     names = {}
     for name, net in netlist["netnames"].items():
-        if net.get("hide_name") and name.startswith("$"):
+        if net.get("hide_name"):
             continue
         for index, bit in enumerate(net["bits"]):
             if bit not in names or len(name) < len(names[bit][0]):
@@ -283,6 +283,7 @@ def main():
     parser.add_argument("--out", default="build/synth", metavar="DIR", help="where the log and the netlist go (default: %(default)s)")
     parser.add_argument("--check-only", action="store_true", help="check for latches, loops and drivers, do not map")
     parser.add_argument("--max-levels", type=int, metavar="N", help="also fail if a path has more LUT levels than this")
+    parser.add_argument("--uram", action="store_true", help="let large memories become UltraRAM; without it they become block RAM")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
     parser.add_argument("--json-out", metavar="FILE", help="write the JSON object to this file as well")
     arguments = parser.parse_args()
@@ -312,7 +313,7 @@ def main():
         for path in blocks:
             yosys.run(f"setattr -mod -set keep_hierarchy 1 {'$'.join(path)}")
         yosys.say(f"map, {len(blocks)} blocks (the longest step)")
-        yosys.run(f"synth_xilinx -family xcup -top {top} -flatten -noiopad -noclkbuf")
+        yosys.run(f"synth_xilinx -family xcup -top {top} -flatten -noiopad -noclkbuf{' -uram' if arguments.uram else ''}")
         yosys.say("measure")
         yosys.run("setattr -mod -unset keep_hierarchy *")
         yosys.run("flatten")
@@ -323,11 +324,16 @@ def main():
     report(result, arguments)
 
 
+def plain(name):
+    """Returns a name without what Yosys puts in front of the parts of dissolved modules."""
+    return name.replace("$flatten", "").replace("\\", "")
+
+
 def measure(netlist, top, blocks):
     known = {path[1:] for path in blocks}
 
     def block_of(cell):
-        parts = tuple(cell.split(".")[:2])
+        parts = tuple(plain(cell).split(".")[:2])
         return parts if parts in known else parts[:1] if parts[:1] in known else ()
 
     own = defaultdict(Row)
@@ -338,7 +344,7 @@ def measure(netlist, top, blocks):
         own[block].levels = value
     rows = []
     total = Row()
-    for block in sorted(set(own) | known):
+    for block in sorted(set(own) | known | {()}):
         row = Row()
         for other, part in own.items():
             if other[: len(block)] == block and block:
@@ -346,9 +352,12 @@ def measure(netlist, top, blocks):
         if block:
             rows.append((block, row))
         total.plus(own[block])
+    rows.sort(key=lambda row: row[0])
+    if own[()].lut or own[()].ff:
+        rows.append((("(between blocks)",), own[()]))
     name = name_of(netlist)
-    steps = [{"cell": netlist["cells"][cell]["type"], "net": name(netlist["cells"][cell]) or cell} for cell in path]
-    return {"rows": rows, "own": own[()], "total": total, "levels": levels, "path": steps, "unknown": sorted(unknown)}
+    steps = [{"cell": netlist["cells"][cell]["type"], "net": name(netlist["cells"][cell]) or f"{plain(cell).split('$')[0]}(unnamed)"} for cell in path]
+    return {"rows": rows, "total": total, "levels": levels, "path": steps, "unknown": sorted(unknown)}
 
 
 def report(result, arguments):

@@ -14,14 +14,23 @@ macro_rules! sizes {
     ($($module:ident :: $name:ident),+ $(,)?) => { &[$((stringify!($name), size_of::<$module::$name>())),+] };
 }
 
-/// An enumeration's values with their meaning.
+/// Finds an enumeration's values with their meaning, by its name.
 macro_rules! codes {
     ($($module:ident :: $name:ident),+ $(,)?) => {
-        &[$((stringify!($name), || $module::$name::ALL.iter().map(|(code, name, doc)| (*code as u8, *name, *doc)).collect())),+]
+        fn codes_of(name: &str) -> Option<CodeRows> {
+            match name {
+                $(stringify!($name) => Some(rows($module::$name::ALL, |code| code as u8)),)+
+                _ => None,
+            }
+        }
     };
 }
 
 type CodeRows = Vec<(u8, &'static str, &'static str)>;
+
+fn rows<T: Copy>(all: &[(T, &'static str, &'static str)], number: impl Fn(T) -> u8) -> CodeRows {
+    all.iter().map(|(code, name, doc)| (number(*code), *name, *doc)).collect()
+}
 
 const SIZES: &[(&str, usize)] = sizes![
     queue::Sge,
@@ -45,7 +54,7 @@ const SIZES: &[(&str, usize)] = sizes![
     wire::Aeth,
 ];
 
-const CODES: &[(&str, fn() -> CodeRows)] = codes![
+codes![
     queue::WqeOp,
     queue::CqeStatus,
     queue::EventKind,
@@ -133,8 +142,12 @@ fn structure(out: &mut String, item: &ItemStruct, sizes: &mut BTreeMap<String, u
     if total != *compiled {
         return Err(Failure(format!("the fields of {name} have {total} bytes, the compiler says {compiled}")));
     }
-    write!(out, "\n### {name}, {total} bytes\n\n{}\n\n| offset | bytes | field | type | meaning |\n|---|---|---|---|---|\n", doc(&item.attrs))
-        .expect("a string grows");
+    write!(
+        out,
+        "\n### {name}, {total} bytes\n\n{}\n\n| offset | bytes | field | type | meaning |\n|---|---|---|---|---|\n",
+        doc(&item.attrs)
+    )
+    .expect("a string grows");
     for place in &places {
         let Place { offset, bytes, name, kind, doc } = place;
         writeln!(out, "| {offset} | {bytes} | `{name}` | `{kind}` | {doc} |").expect("a string grows");
@@ -242,12 +255,9 @@ mod braces {
 
 fn codes(out: &mut String, head: CodeHead) -> Result<(), Failure> {
     let name = head.name.to_string();
-    let (_, rows) = CODES
-        .iter()
-        .find(|(known, _)| *known == name)
-        .ok_or_else(|| Failure(format!("{name} is not in the list CODES of docs/gen/src/layouts.rs")))?;
+    let rows = codes_of(&name).ok_or_else(|| Failure(format!("{name} is not in the list of `codes!` in docs/gen/src/layouts.rs")))?;
     write!(out, "\n### {name}\n\n{}\n\n| value | name | meaning |\n|---|---|---|\n", doc(&head.attributes)).expect("a string grows");
-    for (value, name, doc) in rows() {
+    for (value, name, doc) in rows {
         let value = if value < 10 { value.to_string() } else { format!("{value:#04x}") };
         writeln!(out, "| {value} | `{name}` | {} |", crate::source::plain(doc)).expect("a string grows");
     }

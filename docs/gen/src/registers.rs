@@ -63,11 +63,8 @@ pub fn page() -> Result<String, Failure> {
                 .expect("a string grows");
         }
     }
-    write!(
-        out,
-        "\n## Counters\n\nEach counts from the reset on and wraps.\n\n| offset | number | counter | counts |\n|---|---|---|---|\n"
-    )
-    .expect("a string grows");
+    write!(out, "\n## Counters\n\nEach counts from the reset on and wraps.\n\n| offset | number | counter | counts |\n|---|---|---|---|\n")
+        .expect("a string grows");
     for (counter, name, doc) in Counter::ALL {
         writeln!(out, "| {:#06x} | {} | `{name}` | {} |", counter.offset(), *counter as u32, plain(doc)).expect("a string grows");
     }
