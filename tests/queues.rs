@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use verbena_abi::regs::Counter;
 use verbena_host::cq::{CompletionStatus, CqNotice};
-use verbena_host::{access, ArmKind, Completion, Cq, CqeStatus, Error, Qp, QpOptions, QpState, WriteFlags};
+use verbena_host::{ArmKind, Completion, Cq, CqeStatus, Error, Qp, QpOptions, QpState, WriteFlags};
 use verbena_sim::rng::Rng;
-use verbena_tests::pair::{check_done, Connection, End, Link, Options, Pair, Write};
+use verbena_tests::pair::{check_done, Connection, Link, Options, Pair, Write};
 
 fn small() -> Options {
     Options { region_bytes: 128 << 10, mtu: 1024, ..Options::default() }
@@ -276,7 +276,6 @@ fn an_armed_queue_calls_back_once() {
     check_done(&pair.reap_from(&cq, 1, "a write"), [3]);
     pair.settle("after the arm");
     assert_eq!(count(), 2);
-    drop(post);
     connection.close();
     cq.close_blocking().unwrap();
     pair.close([]);
@@ -464,11 +463,6 @@ fn a_flush_ends_every_request_once() {
     pair.ends[1].region.adopt(64, &bytes);
     pair.settle("after the flush");
     pair.close([connection]);
-}
-
-/// Returns a QP of `end` that only takes a number.
-fn idle_qp(end: &End) -> Arc<Qp> {
-    Qp::create_blocking(&end.pd, &end.cq, &end.cq, QpOptions::sender(1)).expect("a QP")
 }
 
 #[test]
