@@ -62,10 +62,10 @@ impl Mr {
         if memory.is_empty() {
             return Err(Error::BelowMinimum { what: "registration length", value: 0, min: 1 });
         }
-        // The last byte must have an address.
+        // The card takes no region whose end, the address behind the last byte, does not fit into 64 bits.
         let room = u64::MAX - base_va;
-        if memory.len() as u64 - 1 > room {
-            return Err(Error::AboveLimit { what: "registration length", value: memory.len() as u64, limit: room.saturating_add(1) });
+        if memory.len() as u64 > room {
+            return Err(Error::AboveLimit { what: "registration length", value: memory.len() as u64, limit: room });
         }
         let adapter = pd.adapter();
         let key = take_key(adapter)?;

@@ -67,8 +67,8 @@ fn a_region_without_bytes_without_addresses_or_with_unknown_rights_is_refused() 
     let error = Mr::register_blocking(&pd, memory.clone(), 0x10).unwrap_err();
     assert_eq!(error.to_string(), "access flags 0x10 are not all known; known are 0xf");
     let error = Mr::register_at_blocking(&pd, memory.clone(), u64::MAX - 62, 0).unwrap_err();
-    assert_eq!(error.to_string(), "registration length is 64, the limit is 63");
-    Mr::register_at_blocking(&pd, memory, u64::MAX - 63, access::REMOTE_READ).unwrap();
+    assert_eq!(error.to_string(), "registration length is 64, the limit is 62");
+    Mr::register_at_blocking(&pd, memory, u64::MAX - 64, access::REMOTE_READ).unwrap();
 }
 
 #[test]
