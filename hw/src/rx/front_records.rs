@@ -91,7 +91,9 @@ pub struct RxChecks {
     pub is_malformed: Bit,
     /// Opcode, transport version, P_Key or QP 0.
     pub is_unsupported: Bit,
-    /// Payload bytes without pad; modulo 2^16 when the lengths are wrong.
+    /// The extension headers that the opcode names are within the frame and its lengths.
+    pub has_extension: Bit,
+    /// Payload bytes without pad; 0 when the lengths leave room for none.
     pub payload_len: Bits<16>,
     /// Byte of its line at which the payload begins.
     pub offset: Bits<6>,

@@ -180,14 +180,14 @@ impl Logic for RxJudge {
         self.report10.d.next.dqpn = self.fields.val().dqpn;
         self.report10.d.next.ackreq = self.fields.val().ackreq;
         self.report10.d.next.psn = self.fields.val().psn;
-        self.report10.d.next.has_reth = self.fields.val().has_reth;
+        self.report10.d.next.has_reth = self.fields.val().has_reth & self.checks.val().has_extension;
         self.report10.d.next.va = self.fields.val().va;
         self.report10.d.next.rkey = self.fields.val().rkey;
         self.report10.d.next.dma_len = self.fields.val().dma_len;
-        self.report10.d.next.has_aeth = self.fields.val().has_aeth;
+        self.report10.d.next.has_aeth = self.fields.val().has_aeth & self.checks.val().has_extension;
         self.report10.d.next.syndrome = self.fields.val().syndrome;
         self.report10.d.next.msn = self.fields.val().msn;
-        self.report10.d.next.has_imm = self.fields.val().has_imm;
+        self.report10.d.next.has_imm = self.fields.val().has_imm & self.checks.val().has_extension;
         self.report10.d.next.imm = self.fields.val().imm;
         self.report10.d.next.ipv6 = self.fields.val().ipv6;
         self.report10.d.next.vlan = self.fields.val().vlan;

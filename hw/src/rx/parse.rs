@@ -110,20 +110,25 @@ pub struct RxParse {
     unsupported6: DFF<Bit>,
     udp_len6: DFF<Bits<16>>,
     overhead6: DFF<Bits<6>>,
+    headers6: DFF<Bits<6>>,
+    total6: DFF<Bits<17>>,
     start6: DFF<Bits<8>>,
     roce7: DFF<Bit>,
     ours7: DFF<Bit>,
     bad7: DFF<Bit>,
     unsupported7: DFF<Bit>,
     rest7: DFF<Bits<17>>,
+    has_extension7: DFF<Bit>,
     start7: DFF<Bits<8>>,
     before7: DFF<Bits<8>>,
     length7: Signal<Local, Bits<16>>,
+    is_short7: Signal<Local, Bit>,
     roce8: DFF<Bit>,
     ours8: DFF<Bit>,
     bad8: DFF<Bit>,
     unsupported8: DFF<Bit>,
     has_payload8: DFF<Bit>,
+    has_extension8: DFF<Bit>,
     length8: DFF<Bits<16>>,
     start8: DFF<Bits<8>>,
     last_byte8: DFF<Bits<17>>,
@@ -135,6 +140,7 @@ pub struct RxParse {
     length9: DFF<Bits<16>>,
     offset9: DFF<Bits<6>>,
     needed9: DFF<Bits<7>>,
+    has_extension9: DFF<Bit>,
     last_line: Signal<Local, Bits<7>>,
 
     twenty: Constant<Bits<16>>,
@@ -235,20 +241,25 @@ impl Default for RxParse {
             unsupported6: Default::default(),
             udp_len6: Default::default(),
             overhead6: Default::default(),
+            headers6: Default::default(),
+            total6: Default::default(),
             start6: Default::default(),
             roce7: Default::default(),
             ours7: Default::default(),
             bad7: Default::default(),
             unsupported7: Default::default(),
             rest7: Default::default(),
+            has_extension7: Default::default(),
             start7: Default::default(),
             before7: Default::default(),
             length7: Default::default(),
+            is_short7: Default::default(),
             roce8: Default::default(),
             ours8: Default::default(),
             bad8: Default::default(),
             unsupported8: Default::default(),
             has_payload8: Default::default(),
+            has_extension8: Default::default(),
             length8: Default::default(),
             start8: Default::default(),
             last_byte8: Default::default(),
@@ -260,6 +271,7 @@ impl Default for RxParse {
             length9: Default::default(),
             offset9: Default::default(),
             needed9: Default::default(),
+            has_extension9: Default::default(),
             last_line: Default::default(),
             twenty: Constant::new(20u8.to_bits()),
             l4_v4: Constant::new(34u8.to_bits()),
@@ -283,6 +295,7 @@ impl Logic for RxParse {
         dff_setup!(self, clock, end5, l4_start5, roce6, ours6, bad6, unsupported6, udp_len6, overhead6);
         dff_setup!(self, clock, start6, roce7, ours7, bad7, unsupported7, rest7, start7, before7);
         dff_setup!(self, clock, roce8, ours8, bad8, unsupported8, has_payload8, length8, start8, last_byte8);
+        dff_setup!(self, clock, headers6, total6, has_extension7, has_extension8, has_extension9);
         dff_setup!(self, clock, roce9, ours9, bad9, unsupported9, skip9, length9, offset9, needed9);
         clock!(self, clock, carry);
 
@@ -485,6 +498,8 @@ impl Logic for RxParse {
         self.unsupported6.d.next = !self.known5.q.val() | !self.bth_ok5.q.val();
         self.udp_len6.d.next = self.udp_len5.q.val();
         self.overhead6.d.next = self.fixed.val() + self.extension5.q.val() + bit_cast::<6, 2>(self.pad5.q.val());
+        self.headers6.d.next = self.fixed.val() + self.extension5.q.val();
+        self.total6.d.next = self.total5.q.val();
         self.start6.d.next = self.l4_start5.q.val() + self.bth_end.val() + bit_cast::<8, 6>(self.extension5.q.val());
 
         // Stage 7: the payload's length, with the borrow on top.
@@ -493,6 +508,9 @@ impl Logic for RxParse {
         self.bad7.d.next = self.bad6.q.val();
         self.unsupported7.d.next = self.unsupported6.q.val();
         self.rest7.d.next = bit_cast::<17, 16>(self.udp_len6.q.val()) - bit_cast::<17, 6>(self.overhead6.q.val());
+        // Extension headers are there if the length has room for them and so many bytes have come.
+        self.has_extension7.d.next = (self.udp_len6.q.val() >= bit_cast::<16, 6>(self.headers6.q.val()))
+            & (self.total6.q.val() >= bit_cast::<17, 8>(self.start6.q.val()));
         self.start7.d.next = self.start6.q.val();
         self.before7.d.next = self.start6.q.val() - 1;
 
@@ -502,6 +520,11 @@ impl Logic for RxParse {
         self.bad8.d.next = self.bad7.q.val() | (self.rest7.q.val() > self.max_payload.val());
         self.unsupported8.d.next = self.unsupported7.q.val();
         self.length7.next = self.rest7.q.val().get_bits::<16>(0);
+        self.is_short7.next = self.rest7.q.val().get_bit(16);
+        if self.is_short7.val() {
+            self.length7.next = 0.into();
+        }
+        self.has_extension8.d.next = self.has_extension7.q.val();
         self.length8.d.next = self.length7.val();
         self.has_payload8.d.next = self.length7.val() != 0;
         self.start8.d.next = self.start7.q.val();
@@ -513,6 +536,7 @@ impl Logic for RxParse {
         self.bad9.d.next = self.bad8.q.val();
         self.unsupported9.d.next = self.unsupported8.q.val();
         self.length9.d.next = self.length8.q.val();
+        self.has_extension9.d.next = self.has_extension8.q.val();
         self.offset9.d.next = self.start8.q.val().get_bits::<6>(0);
         self.skip9.d.next = self.start8.q.val().get_bit(6);
         self.last_line.next = self.last_byte8.q.val().get_bits::<7>(6);
@@ -525,6 +549,7 @@ impl Logic for RxParse {
         self.checks.next.is_ours = self.ours9.q.val();
         self.checks.next.is_malformed = self.bad9.q.val();
         self.checks.next.is_unsupported = self.unsupported9.q.val();
+        self.checks.next.has_extension = self.has_extension9.q.val();
         self.checks.next.payload_len = self.length9.q.val();
         self.checks.next.offset = self.offset9.q.val();
         self.checks.next.skip = self.skip9.q.val();
