@@ -526,3 +526,44 @@ fn requests_of_the_refusing_end_are_flushed_too() {
     pair.settle("after the refusal");
     pair.close([connection]);
 }
+
+#[test]
+fn a_queue_pair_whose_request_failed_is_not_written_through_any_more() {
+    // In ERROR, requests of the peer are dropped (specification sheet 11): at the latest when the driver knows of the error.
+    let pair = Pair::new(Options::default());
+    let mut connection = pair.connect(&Link::default());
+    connection.queues[0].write(1, &[Sge { lkey: 0, ..pair.ends[0].region.sge(0, 8) }], 0, 0, WriteFlags::NONE).unwrap();
+    let found = pair.reap(0, 1, "a write with a wrong local key");
+    assert_eq!(found[0].status, CompletionStatus::Card(CqeStatus::LocalProtection));
+    pair.wait_for("the event of the failed requester", || connection.qps[0].fault());
+    pair.settle("the driver knows of the error");
+    let target = &pair.ends[0].region;
+    connection.queues[1].write(2, &[pair.ends[1].region.sge(0, 64)], target.va(0), target.key(), WriteFlags::NONE).unwrap();
+    pair.settle("a write to a QP in error");
+    connection.qps[1].flush();
+    let found = pair.reap(1, 1, "the write that nobody answers");
+    assert_eq!((found[0].context, found[0].status), (2, CompletionStatus::Card(CqeStatus::Flushed)));
+    pair.settle("at the end");
+    pair.close([connection]);
+}
+
+#[test]
+fn a_queue_pair_that_has_refused_sends_nothing_more() {
+    // In ERROR nothing is sent (specification sheet 11), also before the driver has looked at the event.
+    let mut pair = Pair::new(Options { capture: true, ..Options::default() });
+    let mut connection = pair.connect(&Link::default());
+    let va = pair.ends[1].region.va(0);
+    connection.queues[0].write(1, &[pair.ends[0].region.sge(0, 8)], va, 0, WriteFlags::NONE).unwrap();
+    assert_eq!(pair.reap(0, 1, "a refused write")[0].status, CompletionStatus::Card(CqeStatus::RemoteAccess));
+    let back = &pair.ends[0].region;
+    connection.queues[1].write(8, &[pair.ends[1].region.sge(0, 8)], back.va(0), back.key(), WriteFlags::NONE).unwrap();
+    pair.run(5_000);
+    let fault = pair.wait_for("the event of the end that refused", || connection.qps[1].fault());
+    assert_eq!(fault, QpFault::Access { syndrome: 0x62 });
+    assert_eq!(pair.reap(1, 1, "the write of the end that refused")[0].status, CompletionStatus::Card(CqeStatus::Flushed));
+    let bytes = pair.ends[1].region.expected(0, 8).to_vec();
+    pair.ends[0].region.adopt(0, &bytes);
+    let packets = pair.close([connection]).packets;
+    let sent = packets.iter().filter(|packet| packet.from == 1 && packet.opcode != 0x11).count();
+    assert_eq!(sent, 0, "requests of a QP that has refused one");
+}

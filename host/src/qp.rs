@@ -389,10 +389,9 @@ impl Qp {
         tracing::info!(qpn = qp.qpn(), ?fault, "QP in error");
         qp.parts.shared.enter_error(qp.pd().adapter().bar());
         lock(&qp.fault).get_or_insert(fault);
-        if matches!(fault, QpFault::Access { .. }) {
-            // The card's responder died by itself; its requester has to be told, or what is posted would never complete.
-            qp.flush();
-        }
+        // Half of the QP died by itself, the other has to be told: a requester, or what is posted would never complete;
+        // a responder, or the peer could still write.
+        qp.flush();
         let callback = lock(&qp.on_fault).clone();
         if let Some(callback) = callback {
             callback(qp, fault);

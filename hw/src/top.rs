@@ -132,6 +132,9 @@ pub struct Core {
     qp_write: DFF<QpWrite>,
     mr_write: DFF<MrWrite>,
 
+    refusal: Signal<Local, EventReq>,
+    refusal_qpn: Signal<Local, Bits<16>>,
+    both_take: Signal<Local, Bit>,
     report: Signal<Local, RxReport>,
     verdict: Signal<Local, Bits<3>>,
     pulses: Signal<Local, Pulses>,
@@ -225,6 +228,9 @@ impl Default for Core {
             dma: Default::default(),
             qp_write: Default::default(),
             mr_write: Default::default(),
+            refusal: Default::default(),
+            refusal_qpn: Default::default(),
+            both_take: Default::default(),
             report: Default::default(),
             verdict: Default::default(),
             pulses: Default::default(),
@@ -347,7 +353,15 @@ impl Logic for Core {
         StreamSource::<CqBell>::join(&mut self.control.cq_bell, &mut self.cqes.bell);
         StreamSource::<EventReq>::join(&mut self.control.event_out, &mut self.events.command);
         StreamSource::<EventReq>::join(&mut self.cqes.event_out, &mut self.events.cq);
-        StreamSource::<EventReq>::join(&mut self.rx.event_out, &mut self.events.responder);
+        // A refusal goes to the event queue and to the other half of its queue pair.
+        self.refusal.next = self.rx.event_out.data.val();
+        self.refusal_qpn.next = self.refusal.val().number;
+        self.both_take.next = self.events.responder.ready.val() & self.requester.kill.ready.val();
+        self.rx.event_out.ready.next = self.both_take.val();
+        self.events.responder.valid.next = self.rx.event_out.valid.val() & self.requester.kill.ready.val();
+        self.events.responder.data.next = self.refusal.val();
+        self.requester.kill.valid.next = self.rx.event_out.valid.val() & self.events.responder.ready.val();
+        self.requester.kill.data.next = bit_cast::<8, 16>(self.refusal_qpn.val());
         StreamSource::<EventReq>::join(&mut self.requester.fatal, &mut self.events.requester);
         self.events.eq_base.next = self.control.eq_base.val();
         self.events.eq_log_depth.next = self.control.eq_log_depth.val();

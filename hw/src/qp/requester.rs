@@ -3,6 +3,9 @@
 //! Acknowledgements come through a coalescing queue, so they never wait for one another, whatever
 //! the speed of the completer: a queue pair is in it once, with its newest. A refused request puts
 //! its queue pair there too, weakly: an acknowledgement that is queued already will find it.
+//!
+//! A queue pair whose responder has refused a request of the peer comes in on `kill`. It dies here as
+//! by a failure of its own, but for the event, which the responder has sent.
 
 use rust_hdl::prelude::*;
 
@@ -19,6 +22,7 @@ pub struct Requester {
     pub bell: StreamSource<SqBell>,
     pub issue: StreamSink<Issue>,
     pub ack: StreamSink<AckIn>,
+    pub kill: StreamSink<Bits<8>>,
     pub entered: Signal<In, Bits<16>>,
     pub finished: Signal<In, Bits<16>>,
     pub cqe: StreamSource<CqeReq>,
@@ -43,6 +47,8 @@ pub struct Requester {
     halt_posted: Fifo<Bits<8>, 1, 2>,
     halt_others: Fifo<Bits<8>, 1, 2>,
     both_take: Signal<Local, Bit>,
+    has_died: Signal<Local, Bit>,
+    dead_qpn: Signal<Local, Bits<8>>,
     issued: Signal<Local, Issue>,
     refused: Signal<Local, Bit>,
     arrived: Signal<Local, AckIn>,
@@ -59,6 +65,7 @@ impl Default for Requester {
             bell: Default::default(),
             issue: Default::default(),
             ack: Default::default(),
+            kill: Default::default(),
             entered: Default::default(),
             finished: Default::default(),
             cqe: Default::default(),
@@ -81,6 +88,8 @@ impl Default for Requester {
             halt_posted: Default::default(),
             halt_others: Default::default(),
             both_take: Default::default(),
+            has_died: Default::default(),
+            dead_qpn: Default::default(),
             issued: Default::default(),
             refused: Default::default(),
             arrived: Default::default(),
@@ -146,10 +155,16 @@ impl Logic for Requester {
         // A death is told here and to the transmitter.
         self.both_take.next = self.halt_posted.fill.ready.val() & self.halt_others.fill.ready.val();
         self.completer.halt.ready.next = self.both_take.val();
-        self.halt_posted.fill.valid.next = self.completer.halt.valid.val() & self.both_take.val();
-        self.halt_others.fill.valid.next = self.completer.halt.valid.val() & self.both_take.val();
-        self.halt_posted.fill.data.next = self.completer.halt.data.val();
-        self.halt_others.fill.data.next = self.completer.halt.data.val();
+        self.kill.ready.next = self.both_take.val() & !self.completer.halt.valid.val();
+        self.has_died.next = self.both_take.val() & (self.completer.halt.valid.val() | self.kill.valid.val());
+        self.dead_qpn.next = self.kill.data.val();
+        if self.completer.halt.valid.val() {
+            self.dead_qpn.next = self.completer.halt.data.val();
+        }
+        self.halt_posted.fill.valid.next = self.has_died.val();
+        self.halt_others.fill.valid.next = self.has_died.val();
+        self.halt_posted.fill.data.next = self.dead_qpn.val();
+        self.halt_others.fill.data.next = self.dead_qpn.val();
         StreamSource::<Bits<8>>::join(&mut self.halt_posted.drain, &mut self.posted.halt);
         StreamSource::<Bits<8>>::link(&mut self.halt, &mut self.halt_others.drain);
 
@@ -355,6 +370,44 @@ mod tests {
         case.clocks(100);
         assert_eq!(case.completions(), [(5, 1, FLUSHED), (5, 2, FLUSHED)]);
         assert_eq!(case.fatal.got.len(), 1);
+        case.bench.finish();
+    }
+
+    #[test]
+    fn a_queue_pair_whose_responder_has_refused_is_flushed_and_halted_without_an_event() {
+        let mut case = Case::new("requester_kill");
+        for qpn in [5, 6] {
+            case.command(qpn, true, false, QpState::Init);
+            case.command(qpn, false, true, QpState::Rts);
+        }
+        case.ring(5, 2);
+        case.ring(6, 1);
+        case.issue(5, 0, true, 0);
+        case.issue(6, 0, true, 0);
+        case.clocks(10);
+        // A failure of another queue pair at about the same time loses neither.
+        case.ack(6, 0, 0x62);
+        let mut kill = Driver::new([Bits::<8>::from(5)], Stalls::none());
+        for _ in 0..150 {
+            kill.before(&mut case.bench.uut.kill);
+            case.bench.settle();
+            kill.after(&case.bench.uut.kill);
+            case.clocks(1);
+        }
+        assert!(kill.is_done());
+        let mut found = case.completions();
+        found.sort_unstable();
+        assert_eq!(found, [(5, 0, FLUSHED), (5, 1, FLUSHED), (6, 0, CqeStatus::RemoteAccess as u64)]);
+        let mut halted: Vec<_> = case.halt.got.iter().map(|qpn| qpn.to_u64()).collect();
+        halted.sort_unstable();
+        assert_eq!(halted, [5, 6]);
+        assert_eq!(case.fatal.got.iter().map(|event| event.number.to_u64()).collect::<Vec<_>>(), [6]);
+        // A late acknowledgement completes nothing, and a doorbell is flushed.
+        case.ack(5, 1, 0x1F);
+        case.ring(5, 3);
+        case.clocks(100);
+        assert_eq!(case.completions(), [(5, 2, FLUSHED)]);
+        assert_eq!(case.bell.got.len(), 2);
         case.bench.finish();
     }
 
