@@ -7,9 +7,11 @@
 //!
 //! The C++ is compiled optimised in every profile: an unoptimised model is twenty times slower.
 
+use std::collections::hash_map::DefaultHasher;
 use std::env;
 use std::ffi::OsStr;
 use std::fs;
+use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::{exit, Command};
 
@@ -69,15 +71,19 @@ fn main() {
         fs::write(&file, text).unwrap_or_else(|error| fail(&format!("{}: {error}", file.display())));
     }
 
-    // Compiling takes most of a minute. A change of Rust code alone, which makes cargo run this
-    // program anew, must not cost it.
-    let stamp_file = out.join("stamp");
-    if fs::read_to_string(&stamp_file).ok().as_deref() != Some(stamp.as_str()) {
-        let _ = fs::remove_file(&stamp_file);
-        compile(&out, &verilator);
-        fs::write(&stamp_file, stamp).unwrap_or_else(|error| fail(&format!("{}: {error}", stamp_file.display())));
+    // Verilating and compiling take two minutes, so a model is kept for as long as its text is the same: over changes of
+    // Rust code alone, and for the builds of all profiles, lints and tests alike.
+    let models = target_dir(&out).join("models").join(hash(&stamp));
+    if !models.exists() {
+        let unfinished = models.with_extension(std::process::id().to_string());
+        fs::create_dir_all(&unfinished).unwrap_or_else(|error| fail(&format!("{}: {error}", unfinished.display())));
+        compile(&out, &unfinished, &verilator);
+        // Where another build was faster, its model is as good.
+        if fs::rename(&unfinished, &models).is_err() {
+            let _ = fs::remove_dir_all(&unfinished);
+        }
     }
-    println!("cargo:rustc-link-search=native={}", out.display());
+    println!("cargo:rustc-link-search=native={}", models.display());
     println!("cargo:rustc-link-lib=static=verbena_model");
     println!("cargo:rustc-link-lib=static=verbena_model_slow");
     println!("cargo:rustc-link-lib=stdc++");
@@ -89,8 +95,19 @@ fn main() {
     }
 }
 
-/// Verilates both tops and puts all objects into two static libraries.
-fn compile(out: &Path, verilator: &Verilator) {
+/// Returns the folder that all profiles share: `OUT_DIR` is `build/<package>/out` in the folder of a profile.
+fn target_dir(out: &Path) -> &Path {
+    out.ancestors().nth(4).unwrap_or_else(|| fail(&format!("{}: not a folder of cargo's", out.display())))
+}
+
+fn hash(text: &str) -> String {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    format!("{:016x}", hasher.finish())
+}
+
+/// Verilates both tops and puts all objects into two static libraries in `models`.
+fn compile(out: &Path, models: &Path, verilator: &Verilator) {
     let mut fast = vec![PathBuf::from("src/shim.cpp")];
     let mut slow = Vec::new();
     let mut globals = Vec::new();
@@ -117,7 +134,16 @@ fn compile(out: &Path, verilator: &Verilator) {
     // What Verilator's own makefile defines.
     let build = |files: &[PathBuf], level: u32, library: &str| {
         let mut build = cc::Build::new();
-        build.cpp(true).cargo_metadata(false).warnings(false).debug(false).pic(true).opt_level(level).includes(&includes).files(files);
+        build
+            .cpp(true)
+            .out_dir(models)
+            .cargo_metadata(false)
+            .warnings(false)
+            .debug(false)
+            .pic(true)
+            .opt_level(level)
+            .includes(&includes)
+            .files(files);
         let fst = if cfg!(feature = "fst") { "1" } else { "0" };
         for (name, value) in [("VERILATOR", "1"), ("VM_COVERAGE", "0"), ("VM_SC", "0"), ("VM_TRACE_VCD", "0")] {
             build.define(name, value);

@@ -4,18 +4,40 @@
 //! the same block share it.
 
 use std::collections::hash_map::DefaultHasher;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::hash::{Hash, Hasher};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 
 use super::bench::Port;
 
-/// One model is built at a time: builds use all cores by themselves.
-static BUILD: Mutex<()> = Mutex::new(());
+/// Models that are being built: a bench of the same block waits, one of another block builds beside it.
+static BUILDING: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
+static BUILT: Condvar = Condvar::new();
+
+/// The right to build a model, handed on when it is dropped, be it in a panic.
+struct Turn(u64);
+
+impl Turn {
+    fn wait(hash: u64) -> Self {
+        let mut building = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
+        while !building.insert(hash) {
+            building = BUILT.wait(building).unwrap_or_else(PoisonError::into_inner);
+        }
+        Self(hash)
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        BUILDING.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.0);
+        BUILT.notify_all();
+    }
+}
 
 /// Fails unless the verilated block gives the recorded outputs on every clock.
 pub(super) fn check(name: &str, verilog: &str, ports: &[Port], trace: &[Vec<String>]) {
@@ -37,35 +59,92 @@ pub(super) fn check(name: &str, verilog: &str, ports: &[Port], trace: &[Vec<Stri
     fs::remove_file(&stimulus).ok();
 }
 
+/// Returns the folder in which models are kept.
+fn folder() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"), PathBuf::from)
+        .join("lockstep")
+}
+
+/// Runs a program that a model needs, and returns what it prints. What it does is named in the message of a failure.
+fn run(what: &str, command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| {
+        panic!("{what}: cannot run {:?} ({error}); install it with: apt install verilator g++", command.get_program())
+    });
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{what}: {command:?} fails\n{text}{}", String::from_utf8_lossy(&output.stderr));
+    text
+}
+
+fn verilator() -> Command {
+    Command::new(std::env::var("VERILATOR").unwrap_or_else(|_| "verilator".into()))
+}
+
+fn compiler(include: &Path) -> Command {
+    let mut command = Command::new(std::env::var("CXX").unwrap_or_else(|_| "g++".into()));
+    command.args(["-O1", "-std=gnu++17", "-faligned-new", "-pthread", "-w"]);
+    command.args(
+        ["VERILATOR=1", "VM_COVERAGE=0", "VM_SC=0", "VM_TRACE=0", "VM_TRACE_FST=0", "VM_TRACE_VCD=0"].map(|name| format!("-D{name}")),
+    );
+    command.arg("-I").arg(include).arg("-I").arg(include.join("vltstd"));
+    command
+}
+
+/// Verilator's own part of every model, and the folder of its headers. It is compiled once, as it takes longer than most blocks.
+struct Runtime {
+    include: PathBuf,
+    objects: [PathBuf; 2],
+}
+
+fn runtime() -> &'static Runtime {
+    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+    RUNTIME.get_or_init(|| {
+        let root = run("Verilator's folder", verilator().args(["--getenv", "VERILATOR_ROOT"]));
+        let include = Path::new(root.trim()).join("include");
+        let mut hasher = DefaultHasher::new();
+        run("Verilator's version", verilator().arg("--version")).hash(&mut hasher);
+        let folder = folder().join(format!("runtime-{:016x}", hasher.finish()));
+        fs::create_dir_all(&folder).expect("the folder for Verilator's runtime can be made");
+        let objects = ["verilated", "verilated_threads"].map(|name| {
+            let object = folder.join(name).with_extension("o");
+            if !object.exists() {
+                let unfinished = object.with_extension("new");
+                run(name, compiler(&include).arg("-c").arg(include.join(name).with_extension("cpp")).arg("-o").arg(&unfinished));
+                fs::rename(&unfinished, &object).expect("Verilator's runtime can be kept");
+            }
+            object
+        });
+        Runtime { include, objects }
+    })
+}
+
 fn build(name: &str, verilog: &str, ports: &[Port]) -> PathBuf {
     let harness = harness(ports);
     let mut hasher = DefaultHasher::new();
     (verilog, &harness).hash(&mut hasher);
-    let root = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"), PathBuf::from);
-    let folder = root.join("lockstep").join(format!("{:016x}", hasher.finish()));
+    let hash = hasher.finish();
+    let folder = folder().join(format!("{hash:016x}"));
     let program = folder.join("obj").join("Vtop");
-    let _guard = BUILD.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let _turn = Turn::wait(hash);
     if folder.join("done").exists() {
         return program;
     }
     fs::create_dir_all(&folder).expect("the folder for the verilated bench can be made");
     fs::write(folder.join("top.v"), verilog).expect("the Verilog can be written");
     fs::write(folder.join("main.cpp"), harness).expect("the harness can be written");
-    let verilator = std::env::var("VERILATOR").unwrap_or_else(|_| "verilator".into());
-    let output = Command::new(&verilator)
-        .current_dir(&folder)
-        .args(["--cc", "--exe", "--build", "-O3", "--top-module", "top", "--Mdir", "obj"])
-        .args(WAIVED.iter().map(|(warning, _)| format!("-Wno-{warning}")))
-        .args(["-CFLAGS", "-O1", "top.v", "main.cpp"])
-        .output()
-        .unwrap_or_else(|error| panic!("{name}: cannot run {verilator} ({error}); install it with: apt install verilator g++ make"));
-    assert!(
-        output.status.success(),
-        "{name}: verilator refuses the generated Verilog in {}\n{}{}",
-        folder.display(),
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
+    let mut command = verilator();
+    command.current_dir(&folder).args(["--cc", "-O3", "--top-module", "top", "--Mdir", "obj"]);
+    command.args(WAIVED.iter().map(|(warning, _)| format!("-Wno-{warning}"))).arg("top.v");
+    run(name, &mut command);
+
+    let Runtime { include, objects } = runtime();
+    let parts = fs::read_dir(folder.join("obj"))
+        .expect("Verilator has made the folder")
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let sources: String =
+        parts.filter(|part| part.starts_with("Vtop") && part.ends_with(".cpp")).map(|part| format!("#include \"{part}\"\n")).collect();
+    fs::write(folder.join("obj/all.cpp"), format!("{sources}#include \"../main.cpp\"\n")).expect("the list of sources can be written");
+    run(name, compiler(include).current_dir(folder.join("obj")).args(["-I", ".", "all.cpp"]).args(objects).args(["-o", "Vtop"]));
     fs::write(folder.join("done"), name).expect("the mark can be written");
     program
 }
