@@ -4,7 +4,7 @@
 //! driver reads the registers. A build with other numbers needs a change here and nowhere else.
 
 /// log2 of the number of queue pairs.
-pub const LOG_QPS: usize = 8;
+pub const LOG_QPS: usize = 9;
 /// Queue pair numbers, of which those below [`FIRST_QPN`] are never used.
 pub const QPS: usize = 1 << LOG_QPS;
 /// Lowest usable QPN: the wire forbids 0, and 1 is the general services interface
@@ -15,9 +15,23 @@ pub const LOG_CQS: usize = 8;
 /// Completion queues.
 pub const CQS: usize = 1 << LOG_CQS;
 /// log2 of the number of memory regions.
-pub const LOG_MRS: usize = 10;
+pub const LOG_MRS: usize = 11;
 /// Memory regions. Index 0 is never used, so that a key of zero is never valid.
 pub const MRS: usize = 1 << LOG_MRS;
+/// log2 of the most objects of a kind.
+pub const LOG_OBJECTS: usize = max(LOG_QPS, max(LOG_CQS, LOG_MRS));
+
+const fn max(a: usize, b: usize) -> usize {
+    if a > b {
+        a
+    } else {
+        b
+    }
+}
+
+// Events carry the number of a queue in 16 bits, and a key the index of a region in 24.
+const _: () = assert!(LOG_QPS <= 16 && LOG_CQS <= 16 && LOG_MRS <= 24);
+
 /// Protection domains are 16-bit labels that the driver hands out.
 pub const PDS: usize = 1 << 16;
 

@@ -379,13 +379,16 @@ counters! {
 pub const DOORBELL_BASE: u32 = 0x1_0000;
 /// Bytes of a doorbell page. One page a queue number: QP words and CQ words of the same number share it.
 pub const DOORBELL_PAGE: u32 = 0x1000;
-/// Address bits of BAR0.
-pub const BAR0_ADDR_BITS: usize = 24;
-
-const _: () = assert!(
-    DOORBELL_BASE as usize + if limits::QPS > limits::CQS { limits::QPS } else { limits::CQS } * DOORBELL_PAGE as usize
-        <= 1 << BAR0_ADDR_BITS
-);
+/// Doorbell pages.
+pub const DOORBELL_PAGES: usize = if limits::QPS > limits::CQS { limits::QPS } else { limits::CQS };
+/// Address bits of BAR0: 24, or more if there are so many pages.
+pub const BAR0_ADDR_BITS: usize = {
+    let mut bits = 24;
+    while (1 << bits) < DOORBELL_BASE as usize + DOORBELL_PAGES * DOORBELL_PAGE as usize {
+        bits += 1;
+    }
+    bits
+};
 
 /// A word of a doorbell page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

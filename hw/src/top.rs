@@ -11,6 +11,7 @@
 //! `docs/architecture.md` walks one write through it. This block only wires.
 
 use rust_hdl::prelude::*;
+use verbena_abi::limits::LOG_QPS;
 use verbena_abi::wire::RxVerdict;
 
 use crate::bus::*;
@@ -57,7 +58,7 @@ struct Pulses {
 pub struct Core {
     pub clk: Signal<In, Clock>,
     pub rst: Signal<In, Bit>,
-    pub s_axil_awaddr: Signal<In, Bits<24>>,
+    pub s_axil_awaddr: Signal<In, BarOffset>,
     pub s_axil_awvalid: Signal<In, Bit>,
     pub s_axil_awready: Signal<Out, Bit>,
     pub s_axil_wdata: Signal<In, Bits<32>>,
@@ -67,7 +68,7 @@ pub struct Core {
     pub s_axil_bresp: Signal<Out, Bits<2>>,
     pub s_axil_bvalid: Signal<Out, Bit>,
     pub s_axil_bready: Signal<In, Bit>,
-    pub s_axil_araddr: Signal<In, Bits<24>>,
+    pub s_axil_araddr: Signal<In, BarOffset>,
     pub s_axil_arvalid: Signal<In, Bit>,
     pub s_axil_arready: Signal<Out, Bit>,
     pub s_axil_rdata: Signal<Out, Bits<32>>,
@@ -317,7 +318,7 @@ impl Logic for Core {
         // Doorbells, requests, frames.
         StreamSource::<SqBell>::join(&mut self.control.sq_bell, &mut self.requester.bell_in);
         StreamSource::<SqBell>::join(&mut self.requester.bell, &mut self.tx.bell);
-        StreamSource::<Bits<8>>::join(&mut self.requester.halt, &mut self.tx.halt);
+        StreamSource::<Qpn>::join(&mut self.requester.halt, &mut self.tx.halt);
         StreamSource::<Issue>::join(&mut self.tx.issue, &mut self.requester.issue);
         self.requester.entered.next = self.tx.entered.val();
         self.requester.finished.next = self.tx.finished.val();
@@ -361,7 +362,7 @@ impl Logic for Core {
         self.events.responder.valid.next = self.rx.event_out.valid.val() & self.requester.kill.ready.val();
         self.events.responder.data.next = self.refusal.val();
         self.requester.kill.valid.next = self.rx.event_out.valid.val() & self.events.responder.ready.val();
-        self.requester.kill.data.next = bit_cast::<8, 16>(self.refusal_qpn.val());
+        self.requester.kill.data.next = bit_cast::<LOG_QPS, 16>(self.refusal_qpn.val());
         StreamSource::<EventReq>::join(&mut self.requester.fatal, &mut self.events.requester);
         self.events.eq_base.next = self.control.eq_base.val();
         self.events.eq_log_depth.next = self.control.eq_log_depth.val();

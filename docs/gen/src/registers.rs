@@ -3,7 +3,6 @@
 use std::fmt::Write;
 
 use syn::{Expr, Item};
-use verbena_abi::limits;
 use verbena_abi::regs::{
     Access, ArmKind, Counter, Counters, Doorbell, RegisterInfo, BAR0, BAR0_ADDR_BITS, CQ_INDEX_BITS, DOORBELL_BASE, DOORBELL_PAGE,
 };
@@ -81,7 +80,7 @@ fn doorbells(out: &mut String) -> Result<(), Failure> {
          A page of {DOORBELL_PAGE} bytes for each queue number, so that a page can be handed to one process alone: page `n` lies at \
          {DOORBELL_BASE:#x} + `n` * {DOORBELL_PAGE:#x} and has the words of QP `n` and of CQ `n`. There are {} pages. Words are only written; they read 0.\n\n\
          | offset in the page | word | written |\n|---|---|---|\n",
-        limits::QPS.max(limits::CQS)
+        verbena_abi::regs::DOORBELL_PAGES
     )
     .expect("a string grows");
     for (name, value, doc) in enumeration(&file, "Doorbell", &DOORBELLS)? {

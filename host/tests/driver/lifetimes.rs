@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
+use verbena_abi::limits;
 use verbena_abi::queue::CommandOp;
 use verbena_host::command::MAX_WAITING_COMMANDS;
 use verbena_host::{Adapter, CloseStatus, Cq, DmaBuffer, Error, Mr, Pd, Qp, QpOptions, QpState, WriteFlags};
@@ -174,18 +175,19 @@ fn numbers_are_reused_late_and_keys_change_with_each_registration() {
     let pd = Pd::create(&adapter).unwrap();
     let memory = DmaBuffer::on_heap(64, 64, 0).unwrap();
     let mut keys = Vec::new();
-    for _ in 0..1023 * 2 {
+    let last = limits::MRS - 1;
+    for _ in 0..2 * last {
         let mr = Mr::register_blocking(&pd, memory.clone(), 0).unwrap();
         keys.push(mr.rkey());
         mr.close_blocking().unwrap();
     }
-    assert_eq!((keys[0] >> 8, keys[1022] >> 8, keys[1023] >> 8), (1, 1023, 1));
-    assert_ne!(keys[0], keys[1023], "the same region has another key");
+    assert_eq!((keys[0] >> 8, keys[last - 1] >> 8, keys[last] >> 8), (1, last as u32, 1));
+    assert_ne!(keys[0], keys[last], "the same region has another key");
     assert!(keys.iter().all(|key| key >> 8 != 0));
 
-    let all: Vec<_> = (0..1023).map(|_| Mr::register_blocking(&pd, memory.clone(), 0).unwrap()).collect();
+    let all: Vec<_> = (0..last).map(|_| Mr::register_blocking(&pd, memory.clone(), 0).unwrap()).collect();
     let error = Mr::register_blocking(&pd, memory, 0).unwrap_err();
-    assert_eq!(error.to_string(), "all 1023 memory regions are in use");
+    assert_eq!(error.to_string(), format!("all {last} memory regions are in use"));
     drop(all);
 }
 
@@ -218,12 +220,12 @@ fn completions_of_a_closed_qp_keep_their_contexts_when_its_number_is_used_again(
     let Bench { adapter, cq, qp, sq, card } = bench;
     drop(sq);
     qp.close_blocking().unwrap();
-    // All other numbers once, so that 2 comes back.
-    for _ in 0..253 {
+    // All other numbers once, so that the first one comes back.
+    for _ in 0..limits::QPS as u32 - limits::FIRST_QPN - 1 {
         Qp::create_blocking(&pd, &cq, &cq, QpOptions::sender(1)).unwrap().close_blocking().unwrap();
     }
     let qp = Qp::create_blocking(&pd, &cq, &cq, QpOptions { context: 2, ..QpOptions::sender(4) }).unwrap();
-    assert_eq!(qp.qpn(), 2);
+    assert_eq!(qp.qpn(), limits::FIRST_QPN);
     qp.connect_blocking(&peer()).unwrap();
     let mut sq = qp.take_send_queue().unwrap();
     sq.write(200, &[], 0, 0, WriteFlags::NONE).unwrap();

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use verbena_abi::limits;
 use verbena_abi::queue::{qp_flags, CmdCq, CmdMr, CmdQp, CommandCode, CommandOp, Cqe, Eqe, EventKind, SqWqe, PHASE};
 use verbena_abi::regs::{
     self, AbiVersion, CmdArgs, CmdGo, CmdStatus, Doorbell, EqBaseHi, EqBaseLo, EqConfig, EqConsumer, Id, MacHi, MacLo, Status,
@@ -27,8 +28,8 @@ const CAPABILITIES: [(u32, u32); 12] = [
     (regs::CapClock::OFFSET, regs::CapClock::RESET),
 ];
 
-/// Log2 of the event queue for the default build: twice 256 CQs, twice 255 QPs, one command, rounded up.
-const LOG_EQ: u32 = 11;
+/// Log2 of the event queue for this build: two entries for each CQ and QP, one command, rounded up.
+const LOG_EQ: u32 = (2 * (limits::QPS + limits::CQS) + 1).next_power_of_two().trailing_zeros();
 
 fn expect_identity(bar: &MockBar) {
     bar.expect_read(Id::OFFSET, Id::RESET).expect_read(AbiVersion::OFFSET, AbiVersion::RESET);
@@ -91,7 +92,10 @@ fn opening_checks_waits_reads_limits_and_programs_addresses_in_that_order() {
     let adapter = Adapter::open(mock.clone(), config()).unwrap();
     mock.mock_bar().verify();
     let info = adapter.info();
-    assert_eq!((info.max_qps, info.max_cqs, info.max_mrs, info.max_pds), (254, 256, 1023, 65_535));
+    assert_eq!(
+        (info.max_qps, info.max_cqs, info.max_mrs, info.max_pds),
+        (limits::QPS as u32 - limits::FIRST_QPN, limits::CQS as u32, limits::MRS as u32 - 1, 65_535)
+    );
     assert_eq!((info.max_send_depth, info.max_receive_depth, info.max_cq_depth), (512, 0, 65_536));
     assert_eq!((info.max_send_sges, info.max_receive_sges, info.max_inline_bytes), (6, 0, 0));
     assert_eq!((info.max_message_bytes, info.max_mtu_bytes, info.vectors, info.clock_khz), (1 << 31, 4096, 32, 250_000));

@@ -2,10 +2,16 @@
 
 use rust_hdl::prelude::*;
 use verbena_abi::limits;
+use verbena_abi::regs::BAR0_ADDR_BITS;
 
-// Records carry queue and region numbers in fields of these widths. A build with other limits
-// changes them here and where a compile error then points; no table is sized by these numbers.
-const _: () = assert!(limits::LOG_QPS == 8 && limits::LOG_CQS == 8 && limits::LOG_MRS == 10);
+/// Number of a queue pair.
+pub type Qpn = Bits<{ limits::LOG_QPS }>;
+/// Number of a completion queue.
+pub type Cqn = Bits<{ limits::LOG_CQS }>;
+/// Number of a memory region: the upper part of its key.
+pub type MrIndex = Bits<{ limits::LOG_MRS }>;
+/// Byte offset in BAR0.
+pub type BarOffset = Bits<{ BAR0_ADDR_BITS }>;
 
 /// One beat of a packet, byte 0 in bits 7:0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -135,7 +141,7 @@ pub struct QpWrite {
     /// Write now.
     pub valid: Bit,
     /// Which QP.
-    pub qpn: Bits<8>,
+    pub qpn: Qpn,
     /// The transition is to RTR: responder state starts from `rq_psn`.
     pub start_rx: Bit,
     /// The transition is to RTS: requester state starts from `sq_psn`.
@@ -171,7 +177,7 @@ pub struct MrWrite {
     /// Write now.
     pub valid: Bit,
     /// Which region.
-    pub index: Bits<10>,
+    pub index: MrIndex,
     /// The region.
     pub entry: MrEntry,
 }
@@ -180,7 +186,7 @@ pub struct MrWrite {
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct AckReq {
     /// The QP that answers.
-    pub qpn: Bits<8>,
+    pub qpn: Qpn,
     /// PSN to acknowledge or to refuse.
     pub psn: Bits<24>,
     /// AETH syndrome.
@@ -193,7 +199,7 @@ pub struct AckReq {
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct AckIn {
     /// The QP that sent the request.
-    pub qpn: Bits<8>,
+    pub qpn: Qpn,
     /// PSN acknowledged or refused.
     pub psn: Bits<24>,
     /// AETH syndrome.
@@ -204,7 +210,7 @@ pub struct AckIn {
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct PacketDesc {
     /// The QP that sends.
-    pub qpn: Bits<8>,
+    pub qpn: Qpn,
     /// BTH opcode.
     pub opcode: Bits<8>,
     /// Solicited event.
@@ -235,7 +241,7 @@ pub struct PacketDesc {
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct SqBell {
     /// Queue pair.
-    pub qpn: Bits<8>,
+    pub qpn: Qpn,
     /// Free-running producer index.
     pub index: Bits<16>,
 }
@@ -244,7 +250,7 @@ pub struct SqBell {
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct Fetch {
     /// Queue pair.
-    pub qpn: Bits<8>,
+    pub qpn: Qpn,
     /// Index of the first.
     pub index: Bits<16>,
     /// How many, 1 to 8.
@@ -257,7 +263,7 @@ pub struct Fetch {
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct SgeItem {
     /// Queue pair.
-    pub qpn: Bits<8>,
+    pub qpn: Qpn,
     /// Index of the request.
     pub index: Bits<16>,
     /// Success makes a completion entry.
@@ -295,7 +301,7 @@ pub struct Piece {
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct WqeHead {
     /// Queue pair.
-    pub qpn: Bits<8>,
+    pub qpn: Qpn,
     /// Index of the request.
     pub index: Bits<16>,
     /// Success makes a completion entry.
@@ -322,7 +328,7 @@ pub struct WqeHead {
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct Issue {
     /// Queue pair.
-    pub qpn: Bits<8>,
+    pub qpn: Qpn,
     /// Index of the request.
     pub index: Bits<16>,
     /// PSN of its last packet; if refused, of the last packet before it.
@@ -392,9 +398,9 @@ pub struct GatherReq {
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct CqeReq {
     /// Completion queue.
-    pub cqn: Bits<8>,
+    pub cqn: Cqn,
     /// Queue pair.
-    pub qpn: Bits<8>,
+    pub qpn: Qpn,
     /// Index of the request.
     pub index: Bits<16>,
     /// [`verbena_abi::queue::CqeStatus`].
@@ -420,7 +426,7 @@ pub struct EventReq {
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct BarWrite {
     /// Byte offset; the last two bits do not count.
-    pub offset: Bits<24>,
+    pub offset: BarOffset,
     /// The four bytes.
     pub value: Bits<32>,
 }
@@ -429,7 +435,7 @@ pub struct BarWrite {
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct CqBell {
     /// Which CQ.
-    pub cqn: Bits<8>,
+    pub cqn: Cqn,
     /// Consumer index up to which the driver has seen entries.
     pub index: Bits<24>,
     /// [`verbena_abi::regs::ArmKind`]; 0 unless `is_arm`.
@@ -455,7 +461,7 @@ pub struct CqWrite {
     /// Write now.
     pub valid: Bit,
     /// Which CQ.
-    pub cqn: Bits<8>,
+    pub cqn: Cqn,
     /// The queue.
     pub entry: CqEntry,
 }

@@ -38,11 +38,11 @@
 //! of a queue that does not exist.
 
 use rust_hdl::prelude::*;
-use verbena_abi::limits;
+use verbena_abi::limits::{self, LOG_CQS, LOG_QPS};
 use verbena_abi::queue::{EventKind, PHASE};
 use verbena_abi::regs::ArmKind;
 
-use crate::bus::{CqBell, CqEntry, CqWrite, CqeReq, EventReq, Line, StreamSink, StreamSource, WriteReq};
+use crate::bus::{CqBell, CqEntry, CqWrite, CqeReq, Cqn, EventReq, Line, StreamSink, StreamSource, WriteReq};
 use crate::prim::{Fifo, LutRam};
 
 /// What does not change while a queue lives.
@@ -76,7 +76,7 @@ struct Arm {
 /// A write that is under way, or an event that waits for the writes before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Mark {
-    cqn: Bits<8>,
+    cqn: Cqn,
     is_write: Bit,
     fires: Bit,
     is_overrun: Bit,
@@ -95,8 +95,8 @@ pub struct CqeWriter {
     pub done: Signal<In, Bit>,
     pub event_out: StreamSource<EventReq>,
     pub overrun: Signal<Out, Bit>,
-    pub overrun_cqn: Signal<Out, Bits<8>>,
-    pub query_cqn: Signal<In, Bits<8>>,
+    pub overrun_cqn: Signal<Out, Cqn>,
+    pub query_cqn: Signal<In, Cqn>,
     pub q_producer: Signal<Out, Bits<24>>,
     pub q_consumer: Signal<Out, Bits<24>>,
     pub q_overrun: Signal<Out, Bit>,
@@ -123,7 +123,7 @@ pub struct CqeWriter {
     held_change: Signal<Local, CqWrite>,
     shifted: Signal<Local, Bits<17>>,
     change_mask: Signal<Local, Bits<17>>,
-    change_cqn: Signal<Local, Bits<8>>,
+    change_cqn: Signal<Local, Cqn>,
     change_valid: Signal<Local, Bit>,
     begins: Signal<Local, Bit>,
 
@@ -141,7 +141,7 @@ pub struct CqeWriter {
     // The entry of this turn.
     is_entry: DFF<Bit>,
     entry: DFF<CqeReq>,
-    entry_cqn: Signal<Local, Bits<8>>,
+    entry_cqn: Signal<Local, Cqn>,
     place: DFF<Place>,
     cq_state: DFF<CqState>,
     consumer: DFF<Bits<24>>,
@@ -162,7 +162,7 @@ pub struct CqeWriter {
     // The bell of this turn.
     is_bell: DFF<Bit>,
     rung: DFF<CqBell>,
-    rung_cqn: Signal<Local, Bits<8>>,
+    rung_cqn: Signal<Local, Cqn>,
     index: Signal<Local, Bits<24>>,
     bell_place: DFF<Place>,
     bell_state: DFF<CqState>,
@@ -204,7 +204,7 @@ pub struct CqeWriter {
     finished_count: DFF<Bits<16>>,
     is_lost: DFF<Bit>,
     is_overrun: DFF<Bit>,
-    overrun_number: DFF<Bits<8>>,
+    overrun_number: DFF<Cqn>,
     is_bad_bell: DFF<Bit>,
     asked: DFF<CqState>,
     asked_consumer: DFF<Bits<24>>,
@@ -541,7 +541,7 @@ impl Logic for CqeWriter {
         self.out_address.d.next = self.place.q.val().address;
         self.out_slot.d.next = self.producer.val().get_bits::<16>(0) & self.place.q.val().mask;
         self.out_phase.d.next = (self.producer.val() & self.depth.val()) == 0;
-        self.words.next = bit_cast::<64, 8>(self.entry.q.val().qpn)
+        self.words.next = bit_cast::<64, LOG_QPS>(self.entry.q.val().qpn)
             | (bit_cast::<64, 16>(self.entry.q.val().index) << 32)
             | (bit_cast::<64, 8>(self.entry.q.val().status) << 48)
             | (bit_cast::<64, 8>(self.entry.q.val().opcode) << 56);
@@ -588,7 +588,7 @@ impl Logic for CqeWriter {
             self.head.d.next = self.marks.drain.data.val();
         }
         self.events.fill.valid.next = self.takes.val() & self.head.q.val().fires;
-        self.events.fill.data.next.number = bit_cast::<16, 8>(self.head.q.val().cqn);
+        self.events.fill.data.next.number = bit_cast::<16, LOG_CQS>(self.head.q.val().cqn);
         self.events.fill.data.next.kind = self.completion.val();
         self.events.fill.data.next.code = 0.into();
         if self.head.q.val().is_overrun {

@@ -26,7 +26,7 @@
 //! raise it once more when it was taken, not once each. The vector is that of the clock in which it was raised.
 
 use rust_hdl::prelude::*;
-use verbena_abi::limits;
+use verbena_abi::limits::{self, LOG_CQS};
 use verbena_abi::queue::{EventKind, PHASE};
 
 use crate::bus::{EventReq, Line, StreamSink, StreamSource, WriteReq};
@@ -65,7 +65,7 @@ pub struct EventWriter {
     commands: Fifo<EventReq, 6, 7>,
     responders: Fifo<EventReq, 6, 7>,
     requesters: Fifo<EventReq, 6, 7>,
-    cqs: DeepFifo<EventReq, 9, 10>,
+    cqs: DeepFifo<EventReq, { limits::LOG_CQS + 1 }, { limits::LOG_CQS + 2 }>,
     is_lost_command: DFF<Bit>,
     is_lost_responder: DFF<Bit>,
     is_lost_requester: DFF<Bit>,
@@ -77,7 +77,7 @@ pub struct EventWriter {
     pushed: LutRam<Bit, { limits::LOG_CQS }>,
     popped: LutRam<Bit, { limits::LOG_CQS }>,
     pushed_pop: LutRam<Bit, { limits::LOG_CQS }>,
-    clear_index: DFF<Bits<9>>,
+    clear_index: DFF<Bits<{ limits::LOG_CQS + 1 }>>,
     is_clear: Signal<Local, Bit>,
     cqn: Signal<Local, Bits<16>>,
     cqn_read: Signal<Local, Bits<16>>,
@@ -118,7 +118,8 @@ pub struct EventWriter {
     phase_bit: Constant<Bits<256>>,
     completion: Constant<Bits<8>>,
     depth_small: Constant<Bits<7>>,
-    room_others: Constant<Bits<10>>,
+    room_others: Constant<Bits<{ limits::LOG_CQS + 2 }>>,
+    cq_count: Constant<Bits<{ limits::LOG_CQS + 1 }>>,
     no_line: Constant<Line>,
 }
 
@@ -195,7 +196,8 @@ impl Default for EventWriter {
             phase_bit: Constant::new(Bits::<256>::from(u64::from(PHASE)) << 248),
             completion: Constant::new((EventKind::Completion as u8).to_bits()),
             depth_small: Constant::new(64u32.to_bits()),
-            room_others: Constant::new(255u32.to_bits()),
+            room_others: Constant::new((limits::CQS - 1).to_bits()),
+            cq_count: Constant::new(limits::CQS.to_bits()),
             no_line: Constant::new(Line::default()),
         }
     }
@@ -215,8 +217,8 @@ impl Logic for EventWriter {
         self.reqs.reset.next = self.reset.val();
         self.lines.reset.next = self.reset.val();
 
-        self.is_clear.next = self.clear_index.q.val().get_bit(8);
-        self.ready.next = self.clear_index.q.val().get_bit(8);
+        self.is_clear.next = self.clear_index.q.val() == self.cq_count.val();
+        self.ready.next = self.is_clear.val();
         if !self.is_clear.val() {
             self.clear_index.d.next = self.clear_index.q.val() + 1;
         }
@@ -240,8 +242,8 @@ impl Logic for EventWriter {
         self.is_completion.next = self.cq.data.val().kind == self.completion.val();
         // Of its own, so that no signal joins the way to a memory with the way from it.
         self.cqn_read.next = self.cq.data.val().number;
-        self.pushed.read_address.next = self.cqn_read.val().get_bits::<8>(0);
-        self.popped.read_address.next = self.cqn_read.val().get_bits::<8>(0);
+        self.pushed.read_address.next = self.cqn_read.val().get_bits::<LOG_CQS>(0);
+        self.popped.read_address.next = self.cqn_read.val().get_bits::<LOG_CQS>(0);
         self.has_room_others.d.next = self.cqs.level.val() < self.room_others.val();
         self.is_waiting.next = self.pushed.read_data.val() ^ self.popped.read_data.val();
         self.pushes.next = false;
@@ -258,11 +260,11 @@ impl Logic for EventWriter {
         self.cqs.fill.valid.next = self.pushes.val();
         self.cqs.fill.data.next = self.cq.data.val();
         self.pushed.write_enable.next = self.pushes.val() & self.is_completion.val();
-        self.pushed.write_address.next = self.cqn.val().get_bits::<8>(0);
+        self.pushed.write_address.next = self.cqn.val().get_bits::<LOG_CQS>(0);
         self.pushed.write_data.next = !self.popped.read_data.val();
         if !self.is_clear.val() {
             self.pushed.write_enable.next = true;
-            self.pushed.write_address.next = self.clear_index.q.val().get_bits::<8>(0);
+            self.pushed.write_address.next = self.clear_index.q.val().get_bits::<LOG_CQS>(0);
             self.pushed.write_data.next = false;
         }
         self.pushed_pop.write_enable.next = self.pushed.write_enable.val();
@@ -304,9 +306,9 @@ impl Logic for EventWriter {
         self.requesters.drain.ready.next = false;
         self.held_number.next = self.held.q.val().number;
         self.held_number_read.next = self.held.q.val().number;
-        self.pushed_pop.read_address.next = self.held_number_read.val().get_bits::<8>(0);
+        self.pushed_pop.read_address.next = self.held_number_read.val().get_bits::<LOG_CQS>(0);
         self.popped.write_enable.next = false;
-        self.popped.write_address.next = self.held_number.val().get_bits::<8>(0);
+        self.popped.write_address.next = self.held_number.val().get_bits::<LOG_CQS>(0);
         self.popped.write_data.next = self.pushed_pop.read_data.val();
 
         match self.state.q.val() {
@@ -365,7 +367,7 @@ impl Logic for EventWriter {
         }
         if !self.is_clear.val() {
             self.popped.write_enable.next = true;
-            self.popped.write_address.next = self.clear_index.q.val().get_bits::<8>(0);
+            self.popped.write_address.next = self.clear_index.q.val().get_bits::<LOG_CQS>(0);
             self.popped.write_data.next = false;
         }
 

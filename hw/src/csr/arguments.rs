@@ -14,9 +14,9 @@
 //! the next command push the old ones out.
 
 use rust_hdl::prelude::*;
-use verbena_abi::limits;
+use verbena_abi::limits::{self, LOG_CQS};
 
-use crate::bus::{CqEntry, MrEntry, QpContext};
+use crate::bus::{CqEntry, Cqn, MrEntry, QpContext};
 
 /// Words of the longest argument structure.
 pub(super) const WORDS: usize = 19;
@@ -29,7 +29,7 @@ pub struct Arguments {
     pub word_in: Signal<In, Bits<32>>,
     pub is_blank: Signal<In, Bit>,
     pub number: Signal<Out, Bits<32>>,
-    pub send_cqn: Signal<Out, Bits<8>>,
+    pub send_cqn: Signal<Out, Cqn>,
     pub to: Signal<Out, Bits<8>>,
     pub qp_context: Signal<Out, QpContext>,
     pub mr_entry: Signal<Out, MrEntry>,
@@ -75,6 +75,7 @@ pub struct Arguments {
     last_mtu: Constant<Bits<8>>,
     log_sq_depth: Constant<Bits<8>>,
     log_cq_depth: Constant<Bits<8>>,
+    cq_count: Constant<Bits<16>>,
     no_context: Constant<QpContext>,
     no_mr_entry: Constant<MrEntry>,
     no_cq_entry: Constant<CqEntry>,
@@ -129,6 +130,7 @@ impl Default for Arguments {
             bad_mr: Default::default(),
             last_mtu: Constant::new(5u8.to_bits()),
             log_sq_depth: Constant::new(limits::LOG_SQ_DEPTH.to_bits()),
+            cq_count: Constant::new(limits::CQS.to_bits()),
             log_cq_depth: Constant::new(limits::LOG_CQ_DEPTH.to_bits()),
             no_context: Constant::new(QpContext::default()),
             no_mr_entry: Constant::new(MrEntry::default()),
@@ -183,12 +185,12 @@ impl Logic for Arguments {
         self.delta.d.next = self.iova.val() - self.base.val();
 
         self.number.next = self.w0.val();
-        self.send_cqn.next = self.w3.val().get_bits::<8>(0);
+        self.send_cqn.next = self.w3.val().get_bits::<LOG_CQS>(0);
         self.to.next = self.w1.val().get_bits::<8>(0);
 
         self.bad_qp.d.next = (self.w1.val().get_bits::<5>(11) != 0)
             | (self.w1.val().get_bits::<4>(20) != 0)
-            | (self.w3.val().get_bits::<8>(8) != 0)
+            | (self.w3.val().get_bits::<16>(0) >= self.cq_count.val())
             | (self.w14.val().get_bits::<6>(0) != 0)
             | (self.w16.val().get_bits::<2>(0) != 0)
             | (self.w18.val().get_bits::<8>(0) > self.log_sq_depth.val());

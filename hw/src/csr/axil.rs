@@ -17,14 +17,14 @@
 
 use rust_hdl::prelude::*;
 
-use crate::bus::{BarWrite, StreamSource};
+use crate::bus::{BarOffset, BarWrite, StreamSource};
 
 /// AXI4-Lite slave.
 #[derive(LogicBlock)]
 pub struct AxiLite {
     pub clock: Signal<In, Clock>,
     pub reset: Signal<In, Bit>,
-    pub s_axil_awaddr: Signal<In, Bits<24>>,
+    pub s_axil_awaddr: Signal<In, BarOffset>,
     pub s_axil_awvalid: Signal<In, Bit>,
     pub s_axil_awready: Signal<Out, Bit>,
     pub s_axil_wdata: Signal<In, Bits<32>>,
@@ -34,7 +34,7 @@ pub struct AxiLite {
     pub s_axil_bresp: Signal<Out, Bits<2>>,
     pub s_axil_bvalid: Signal<Out, Bit>,
     pub s_axil_bready: Signal<In, Bit>,
-    pub s_axil_araddr: Signal<In, Bits<24>>,
+    pub s_axil_araddr: Signal<In, BarOffset>,
     pub s_axil_arvalid: Signal<In, Bit>,
     pub s_axil_arready: Signal<Out, Bit>,
     pub s_axil_rdata: Signal<Out, Bits<32>>,
@@ -43,7 +43,7 @@ pub struct AxiLite {
     pub s_axil_rready: Signal<In, Bit>,
     pub write: StreamSource<BarWrite>,
     pub read_valid: Signal<Out, Bit>,
-    pub read_offset: Signal<Out, Bits<24>>,
+    pub read_offset: Signal<Out, BarOffset>,
     pub read_value: Signal<In, Bits<32>>,
 
     held: DFF<BarWrite>,
@@ -55,7 +55,7 @@ pub struct AxiLite {
 
     is_reading: DFF<Bit>,
     clocks: DFF<Bits<3>>,
-    offset: DFF<Bits<24>>,
+    offset: DFF<BarOffset>,
     data: DFF<Bits<32>>,
     has_read: DFF<Bit>,
     all_bytes: Constant<Bits<4>>,

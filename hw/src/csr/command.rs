@@ -18,7 +18,7 @@
 //! ignored and counted. The driver leaves the window alone while `busy`: it is copied in the first 19 clocks.
 //!
 //! After reset the walker writes an invalid entry to every index of every table, here and by the
-//! broadcasts, one a clock for 1024 clocks; no other block has to clear what it keeps from them.
+//! broadcasts, one a clock for as many clocks as there are most objects of a kind; no other block has to clear what it keeps from them.
 //!
 //! DestroyQp, ModifyQp to RESET or ERROR, DestroyMr and DestroyCq first broadcast the change, give it 32 clocks
 //! to arrive everywhere, note what has entered transmitter, responder and CQ writer by then, and are done when
@@ -31,11 +31,11 @@
 //! The state of a QP that the card found dead counts as ERROR.
 
 use rust_hdl::prelude::*;
-use verbena_abi::limits;
+use verbena_abi::limits::{self, LOG_CQS, LOG_MRS, LOG_OBJECTS, LOG_QPS};
 use verbena_abi::queue::{CommandCode, CommandOp, EventKind, QpState};
 
 use super::arguments::{Arguments, WORDS};
-use crate::bus::{CqWrite, EventReq, MrWrite, QpWrite, StreamSource};
+use crate::bus::{CqWrite, Cqn, EventReq, MrWrite, QpWrite, Qpn, StreamSource};
 use crate::prim::{Fifo, LutRam};
 
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
@@ -94,7 +94,7 @@ pub struct CommandProcessor {
     pub cq_entered: Signal<In, Bits<16>>,
     pub cq_finished: Signal<In, Bits<16>>,
     pub flush_pending: Signal<In, Bit>,
-    pub query_qpn: Signal<Out, Bits<8>>,
+    pub query_qpn: Signal<Out, Qpn>,
     pub q_next_psn: Signal<In, Bits<24>>,
     pub q_unacked_psn: Signal<In, Bits<24>>,
     pub q_expected_psn: Signal<In, Bits<24>>,
@@ -104,7 +104,7 @@ pub struct CommandProcessor {
     pub q_consumer: Signal<In, Bits<16>>,
     pub q_rx_dead: Signal<In, Bit>,
     pub q_tx_dead: Signal<In, Bit>,
-    pub query_cqn: Signal<Out, Bits<8>>,
+    pub query_cqn: Signal<Out, Cqn>,
     pub q_cq_producer: Signal<In, Bits<24>>,
     pub q_cq_consumer: Signal<In, Bits<24>>,
     pub q_cq_overrun: Signal<In, Bit>,
@@ -113,11 +113,11 @@ pub struct CommandProcessor {
 
     state: DFF<State>,
     step: DFF<Bits<5>>,
-    walk: DFF<Bits<11>>,
+    walk: DFF<Bits<{ limits::LOG_OBJECTS + 1 }>>,
     op: DFF<Bits<8>>,
     held_tag: DFF<Bits<16>>,
     result: DFF<Bits<8>>,
-    queried: DFF<Bits<8>>,
+    queried: DFF<Bits<{ limits::LOG_OBJECTS }>>,
     events: Fifo<EventReq, 1, 2>,
     has_room: DFF<Bit>,
     is_refused: DFF<Bit>,
@@ -162,7 +162,7 @@ pub struct CommandProcessor {
     drains: Signal<Local, Bit>,
 
     // The broadcasts.
-    number: DFF<Bits<10>>,
+    number: DFF<Bits<{ limits::LOG_OBJECTS }>>,
     is_blank: DFF<Bit>,
     writes_qp: DFF<Bit>,
     writes_cq: DFF<Bit>,
@@ -213,9 +213,16 @@ pub struct CommandProcessor {
     last_pause: Constant<Bits<5>>,
     last_result: Constant<Bits<5>>,
     event_kind: Constant<Bits<8>>,
+    first_qpn: Constant<Bits<32>>,
+    qp_count: Constant<Bits<32>>,
+    cq_count: Constant<Bits<32>>,
+    key_end: Constant<Bits<32>>,
+    first_key: Constant<Bits<32>>,
+    walk_qps: Constant<Bits<{ limits::LOG_OBJECTS + 1 }>>,
+    walk_cqs: Constant<Bits<{ limits::LOG_OBJECTS + 1 }>>,
+    walk_mrs: Constant<Bits<{ limits::LOG_OBJECTS + 1 }>>,
+    walk_end: Constant<Bits<{ limits::LOG_OBJECTS + 1 }>>,
 }
-
-const _: () = assert!(limits::LOG_QPS == 8 && limits::LOG_CQS == 8 && limits::LOG_MRS == 10, "the kernel slices indices of these widths");
 
 impl Default for CommandProcessor {
     fn default() -> Self {
@@ -356,6 +363,15 @@ impl Default for CommandProcessor {
             last_pause: Constant::new(31u8.to_bits()),
             last_result: Constant::new(7u8.to_bits()),
             event_kind: Constant::new((EventKind::Command as u8).to_bits()),
+            first_qpn: Constant::new(limits::FIRST_QPN.to_bits()),
+            qp_count: Constant::new(limits::QPS.to_bits()),
+            cq_count: Constant::new(limits::CQS.to_bits()),
+            key_end: Constant::new((limits::MRS << 8).to_bits()),
+            first_key: Constant::new((1u32 << 8).to_bits()),
+            walk_qps: Constant::new(limits::QPS.to_bits()),
+            walk_cqs: Constant::new(limits::CQS.to_bits()),
+            walk_mrs: Constant::new(limits::MRS.to_bits()),
+            walk_end: Constant::new((1usize << limits::LOG_OBJECTS).to_bits()),
         }
     }
 }
@@ -379,8 +395,8 @@ impl Logic for CommandProcessor {
         self.code.next = self.result.q.val();
         self.done_tag.next = self.held_tag.q.val();
         self.window_address.next = self.step.q.val();
-        self.query_qpn.next = self.queried.q.val();
-        self.query_cqn.next = self.queried.q.val();
+        self.query_qpn.next = self.queried.q.val().get_bits::<LOG_QPS>(0);
+        self.query_cqn.next = self.queried.q.val().get_bits::<LOG_CQS>(0);
         self.has_room.d.next = self.events.level.val() == 0;
         self.events.fill.valid.next = false;
         self.events.fill.data.next.number = self.held_tag.q.val();
@@ -417,20 +433,20 @@ impl Logic for CommandProcessor {
         self.has_context.next = self.is_qp.val() & (self.is_create.val() | self.is_modify.val());
 
         // The tables are read as soon as the words are there; judgement uses the flops behind them.
-        self.qps.read_address.next = self.name.val().get_bits::<8>(0);
-        self.cqs.read_address.next = self.name.val().get_bits::<8>(0);
+        self.qps.read_address.next = self.name.val().get_bits::<LOG_QPS>(0);
+        self.cqs.read_address.next = self.name.val().get_bits::<LOG_CQS>(0);
         if self.is_qp.val() {
             self.cqs.read_address.next = self.arguments.send_cqn.val();
         }
-        self.mrs.read_address.next = self.name.val().get_bits::<10>(8);
+        self.mrs.read_address.next = self.name.val().get_bits::<LOG_MRS>(8);
         self.qp.d.next = self.qps.read_data.val();
         self.cq.d.next = self.cqs.read_data.val();
         self.mr.d.next = self.mrs.read_data.val();
 
         self.is_bad_index.d.next = (self.is_qp.val()
-            & ((self.name.val().get_bits::<24>(8) != 0) | (self.name.val().get_bits::<7>(1) == 0)))
-            | (self.is_cq.val() & (self.name.val().get_bits::<24>(8) != 0))
-            | (self.is_mr.val() & ((self.name.val().get_bits::<14>(18) != 0) | (self.name.val().get_bits::<10>(8) == 0)));
+            & ((self.name.val() >= self.qp_count.val()) | (self.name.val() < self.first_qpn.val())))
+            | (self.is_cq.val() & (self.name.val() >= self.cq_count.val()))
+            | (self.is_mr.val() & ((self.name.val() >= self.key_end.val()) | (self.name.val() < self.first_key.val())));
         self.to.next = self.arguments.to.val();
         self.is_to_reset.next = self.to.val() == self.state_reset.val();
         self.is_to_init.next = self.to.val() == self.state_init.val();
@@ -471,14 +487,14 @@ impl Logic for CommandProcessor {
 
         // The tables are written by the walker and by a command that is carried out.
         self.qps.write_enable.next = false;
-        self.qps.write_address.next = self.name.val().get_bits::<8>(0);
+        self.qps.write_address.next = self.name.val().get_bits::<LOG_QPS>(0);
         self.qps.write_data.next.is_used = !self.is_destroy.val();
         self.qps.write_data.next.state = self.to.val().get_bits::<3>(0);
         self.cqs.write_enable.next = false;
-        self.cqs.write_address.next = self.name.val().get_bits::<8>(0);
+        self.cqs.write_address.next = self.name.val().get_bits::<LOG_CQS>(0);
         self.cqs.write_data.next = self.is_create.val();
         self.mrs.write_enable.next = false;
-        self.mrs.write_address.next = self.name.val().get_bits::<10>(8);
+        self.mrs.write_address.next = self.name.val().get_bits::<LOG_MRS>(8);
         self.mrs.write_data.next.is_used = self.is_create.val();
         self.mrs.write_data.next.tag = self.name.val().get_bits::<8>(0);
         self.writes_qp.d.next = false;
@@ -504,25 +520,29 @@ impl Logic for CommandProcessor {
 
         match self.state.q.val() {
             State::Clear => {
-                self.number.d.next = self.walk.q.val().get_bits::<10>(0);
+                self.number.d.next = self.walk.q.val().get_bits::<LOG_OBJECTS>(0);
                 self.is_blank.d.next = true;
                 self.clears.d.next = true;
                 self.starts_rx.d.next = false;
                 self.starts_tx.d.next = false;
-                if !self.walk.q.val().get_bit(10) {
+                if self.walk.q.val() != self.walk_end.val() {
                     self.walk.d.next = self.walk.q.val() + 1;
-                    self.mrs.write_enable.next = true;
-                    self.mrs.write_address.next = self.walk.q.val().get_bits::<10>(0);
-                    self.mrs.write_data.next.is_used = false;
-                    self.writes_mr.d.next = true;
-                    if self.walk.q.val().get_bits::<2>(8) == 0 {
+                    if self.walk.q.val() < self.walk_mrs.val() {
+                        self.mrs.write_enable.next = true;
+                        self.mrs.write_address.next = self.walk.q.val().get_bits::<LOG_MRS>(0);
+                        self.mrs.write_data.next.is_used = false;
+                        self.writes_mr.d.next = true;
+                    }
+                    if self.walk.q.val() < self.walk_qps.val() {
                         self.qps.write_enable.next = true;
-                        self.qps.write_address.next = self.walk.q.val().get_bits::<8>(0);
+                        self.qps.write_address.next = self.walk.q.val().get_bits::<LOG_QPS>(0);
                         self.qps.write_data.next.is_used = false;
-                        self.cqs.write_enable.next = true;
-                        self.cqs.write_address.next = self.walk.q.val().get_bits::<8>(0);
-                        self.cqs.write_data.next = false;
                         self.writes_qp.d.next = true;
+                    }
+                    if self.walk.q.val() < self.walk_cqs.val() {
+                        self.cqs.write_enable.next = true;
+                        self.cqs.write_address.next = self.walk.q.val().get_bits::<LOG_CQS>(0);
+                        self.cqs.write_data.next = false;
                         self.writes_cq.d.next = true;
                     }
                 } else if self.tables_ready.val() {
@@ -539,7 +559,7 @@ impl Logic for CommandProcessor {
             }
             State::Copy => {
                 if self.step.q.val() == 0 {
-                    self.queried.d.next = self.window_data.val().get_bits::<8>(0);
+                    self.queried.d.next = self.window_data.val().get_bits::<LOG_OBJECTS>(0);
                 }
                 self.step.d.next = self.step.q.val() + 1;
                 if self.step.q.val() == self.last_word.val() {
@@ -573,9 +593,9 @@ impl Logic for CommandProcessor {
             }
             State::Act => {
                 self.step.d.next = 0.into();
-                self.number.d.next = bit_cast::<10, 8>(self.name.val().get_bits::<8>(0));
+                self.number.d.next = self.name.val().get_bits::<LOG_OBJECTS>(0);
                 if self.is_mr.val() {
-                    self.number.d.next = self.name.val().get_bits::<10>(8);
+                    self.number.d.next = self.name.val().get_bits::<LOG_OBJECTS>(8);
                 }
                 self.is_blank.d.next = self.is_destroy.val();
                 self.clears.d.next = !self.is_modify.val() | self.is_to_reset.val();
@@ -668,16 +688,16 @@ impl Logic for CommandProcessor {
         }
 
         self.qp_write.next.valid = self.writes_qp.q.val();
-        self.qp_write.next.qpn = self.number.q.val().get_bits::<8>(0);
+        self.qp_write.next.qpn = self.number.q.val().get_bits::<LOG_QPS>(0);
         self.qp_write.next.start_rx = self.starts_rx.q.val();
         self.qp_write.next.start_tx = self.starts_tx.q.val();
         self.qp_write.next.clear = self.clears.q.val();
         self.qp_write.next.context = self.arguments.qp_context.val();
         self.mr_write.next.valid = self.writes_mr.q.val();
-        self.mr_write.next.index = self.number.q.val();
+        self.mr_write.next.index = self.number.q.val().get_bits::<LOG_MRS>(0);
         self.mr_write.next.entry = self.arguments.mr_entry.val();
         self.cq_write.next.valid = self.writes_cq.q.val();
-        self.cq_write.next.cqn = self.number.q.val().get_bits::<8>(0);
+        self.cq_write.next.cqn = self.number.q.val().get_bits::<LOG_CQS>(0);
         self.cq_write.next.entry = self.arguments.cq_entry.val();
 
         if self.reset.val() {

@@ -13,10 +13,14 @@
 //! accepted and ignored, as the ABI says. Whether a queue exists is not known here: the consumers see to that.
 
 use rust_hdl::prelude::*;
-use verbena_abi::regs::Doorbell as Word;
+use verbena_abi::limits::{LOG_CQS, LOG_QPS};
+use verbena_abi::regs::{Doorbell as Word, BAR0_ADDR_BITS};
 
-use crate::bus::{BarWrite, CqBell, SqBell, StreamSink, StreamSource};
+use crate::bus::{BarOffset, BarWrite, CqBell, SqBell, StreamSink, StreamSource};
 use crate::prim::Fifo;
+
+/// Bits of the number of a 4 KiB page of BAR0.
+const PAGE_BITS: usize = BAR0_ADDR_BITS - 12;
 
 /// Decoder of doorbell pages.
 #[derive(LogicBlock)]
@@ -32,16 +36,18 @@ pub struct Doorbell {
     cq: Fifo<CqBell, 5, 6>,
     is_bad: DFF<Bit>,
     is_open: DFF<Bit>,
-    offset: Signal<Local, Bits<24>>,
+    offset: Signal<Local, BarOffset>,
     value: Signal<Local, Bits<32>>,
-    number: Signal<Local, Bits<12>>,
+    number: Signal<Local, Bits<PAGE_BITS>>,
     word: Signal<Local, Bits<12>>,
     kind: Signal<Local, Bits<2>>,
     take: Signal<Local, Bit>,
-    is_page: Signal<Local, Bit>,
+    is_sq_page: Signal<Local, Bit>,
+    is_cq_page: Signal<Local, Bit>,
     is_arm: Signal<Local, Bit>,
-    first_page: Constant<Bits<12>>,
-    pages: Constant<Bits<12>>,
+    first_page: Constant<Bits<PAGE_BITS>>,
+    sq_pages: Constant<Bits<PAGE_BITS>>,
+    cq_pages: Constant<Bits<PAGE_BITS>>,
     sq_word: Constant<Bits<12>>,
     rq_word: Constant<Bits<12>>,
     consumer_word: Constant<Bits<12>>,
@@ -70,10 +76,12 @@ impl Default for Doorbell {
             word: Default::default(),
             kind: Default::default(),
             take: Default::default(),
-            is_page: Default::default(),
+            is_sq_page: Default::default(),
+            is_cq_page: Default::default(),
             is_arm: Default::default(),
             first_page: Constant::new((regs::DOORBELL_BASE / regs::DOORBELL_PAGE).to_bits()),
-            pages: Constant::new(limits::QPS.to_bits()),
+            sq_pages: Constant::new(limits::QPS.to_bits()),
+            cq_pages: Constant::new(limits::CQS.to_bits()),
             sq_word: Constant::new((Word::Sq as u32).to_bits()),
             rq_word: Constant::new((Word::Rq as u32).to_bits()),
             consumer_word: Constant::new((Word::CqConsumer as u32).to_bits()),
@@ -83,8 +91,6 @@ impl Default for Doorbell {
         }
     }
 }
-
-const _: () = assert!(verbena_abi::limits::QPS == verbena_abi::limits::CQS, "one bound serves the pages of both");
 
 impl Logic for Doorbell {
     #[hdl_gen]
@@ -97,11 +103,12 @@ impl Logic for Doorbell {
 
         self.offset.next = self.write.data.val().offset;
         self.value.next = self.write.data.val().value;
-        self.number.next = self.offset.val().get_bits::<12>(12) - self.first_page.val();
+        self.number.next = self.offset.val().get_bits::<PAGE_BITS>(12) - self.first_page.val();
         self.word.next = self.offset.val().get_bits::<12>(0);
         self.kind.next = self.value.val().get_bits::<2>(24);
         // A page below the first wraps to a number beyond the last.
-        self.is_page.next = self.number.val() < self.pages.val();
+        self.is_sq_page.next = self.number.val() < self.sq_pages.val();
+        self.is_cq_page.next = self.number.val() < self.cq_pages.val();
         self.is_arm.next = self.word.val() == self.arm_word.val();
 
         // One clock old, so two places are kept free: one for this clock's bell, one for the next.
@@ -110,10 +117,10 @@ impl Logic for Doorbell {
         self.take.next = self.write.valid.val() & self.is_open.q.val();
 
         self.sq.fill.valid.next = false;
-        self.sq.fill.data.next.qpn = bit_cast::<8, 12>(self.number.val());
+        self.sq.fill.data.next.qpn = bit_cast::<LOG_QPS, PAGE_BITS>(self.number.val());
         self.sq.fill.data.next.index = bit_cast::<16, 32>(self.value.val());
         self.cq.fill.valid.next = false;
-        self.cq.fill.data.next.cqn = bit_cast::<8, 12>(self.number.val());
+        self.cq.fill.data.next.cqn = bit_cast::<LOG_CQS, PAGE_BITS>(self.number.val());
         self.cq.fill.data.next.index = bit_cast::<24, 32>(self.value.val());
         self.cq.fill.data.next.kind = 0.into();
         self.cq.fill.data.next.is_arm = self.is_arm.val();
@@ -123,13 +130,13 @@ impl Logic for Doorbell {
 
         self.is_bad.d.next = false;
         if self.take.val() {
-            if !self.is_page.val() {
-                self.is_bad.d.next = true;
-            } else if self.word.val() == self.sq_word.val() {
+            if self.is_sq_page.val() & (self.word.val() == self.sq_word.val()) {
                 self.sq.fill.valid.next = true;
-            } else if (self.word.val() == self.consumer_word.val()) | (self.is_arm.val() & (self.kind.val() <= self.kinds.val())) {
+            } else if self.is_cq_page.val()
+                & ((self.word.val() == self.consumer_word.val()) | (self.is_arm.val() & (self.kind.val() <= self.kinds.val())))
+            {
                 self.cq.fill.valid.next = true;
-            } else if self.word.val() != self.rq_word.val() {
+            } else if !self.is_sq_page.val() | (self.word.val() != self.rq_word.val()) {
                 self.is_bad.d.next = true;
             }
         }
@@ -152,7 +159,8 @@ impl Logic for Doorbell {
 mod tests {
     use super::*;
     use crate::testing::{Bench, Driver, Monitor, Stalls};
-    use verbena_abi::regs::{ArmKind, DOORBELL_BASE};
+    use verbena_abi::limits;
+    use verbena_abi::regs::{ArmKind, DOORBELL_BASE, DOORBELL_PAGES};
 
     fn write(offset: u32, value: u32) -> BarWrite {
         BarWrite { offset: u64::from(offset).into(), value: u64::from(value).into() }
@@ -230,7 +238,7 @@ mod tests {
                     bad += 1;
                 }
                 _ => {
-                    writes.push(write(Word::Sq.offset(256 + number), value));
+                    writes.push(write(Word::Sq.offset(DOORBELL_PAGES as u32 + number), value));
                     bad += 1;
                 }
             }
@@ -246,18 +254,21 @@ mod tests {
 
     #[test]
     fn the_first_and_the_last_page_exist_and_their_neighbours_do_not() {
-        let last = verbena_abi::limits::QPS as u32 - 1;
+        let (last, last_cq) = (limits::QPS as u32 - 1, limits::CQS as u32 - 1);
         let writes = vec![
             write(DOORBELL_BASE - 4096, 1),
             write(Word::Sq.offset(0), 2),
             write(Word::Sq.offset(last), 3),
             write(Word::Sq.offset(last + 1), 4),
-            write(0xFF_F000, 5),
+            write((1 << BAR0_ADDR_BITS) - 4096, 5),
+            write(Word::CqConsumer.offset(last_cq), 6),
+            write(Word::CqConsumer.offset(last_cq + 1), 7),
         ];
         let mut run = Run::new("doorbell_pages", writes, false);
         run.drain();
         assert_eq!(run.sq.got.iter().map(|bell| bell.index.to_u64()).collect::<Vec<_>>(), [2, 3]);
-        assert_eq!(run.bad, 3);
+        assert_eq!(run.cq.got.iter().map(|bell| bell.index.to_u64()).collect::<Vec<_>>(), [6]);
+        assert_eq!(run.bad, 4);
         run.bench.finish();
     }
 

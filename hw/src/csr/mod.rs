@@ -27,16 +27,19 @@ pub use doorbell::Doorbell;
 pub use registers::Registers;
 
 use rust_hdl::prelude::*;
-use verbena_abi::regs::Counter;
+use verbena_abi::regs::{Counter, BAR0_ADDR_BITS};
 
-use crate::bus::{CqBell, CqWrite, EventReq, MrWrite, QpWrite, SqBell, StreamSource};
+use crate::bus::{BarOffset, CqBell, CqWrite, Cqn, EventReq, MrWrite, QpWrite, Qpn, SqBell, StreamSource};
+
+/// Bits of an offset in BAR0 above those of the registers: other than 0 at the doorbell pages.
+const BELL_BITS: usize = BAR0_ADDR_BITS - 16;
 
 /// Registers, doorbells and commands behind one AXI4-Lite port.
 #[derive(LogicBlock)]
 pub struct ControlPlane {
     pub clock: Signal<In, Clock>,
     pub reset: Signal<In, Bit>,
-    pub s_axil_awaddr: Signal<In, Bits<24>>,
+    pub s_axil_awaddr: Signal<In, BarOffset>,
     pub s_axil_awvalid: Signal<In, Bit>,
     pub s_axil_awready: Signal<Out, Bit>,
     pub s_axil_wdata: Signal<In, Bits<32>>,
@@ -46,7 +49,7 @@ pub struct ControlPlane {
     pub s_axil_bresp: Signal<Out, Bits<2>>,
     pub s_axil_bvalid: Signal<Out, Bit>,
     pub s_axil_bready: Signal<In, Bit>,
-    pub s_axil_araddr: Signal<In, Bits<24>>,
+    pub s_axil_araddr: Signal<In, BarOffset>,
     pub s_axil_arvalid: Signal<In, Bit>,
     pub s_axil_arready: Signal<Out, Bit>,
     pub s_axil_rdata: Signal<Out, Bits<32>>,
@@ -78,8 +81,8 @@ pub struct ControlPlane {
     pub cq_entered: Signal<In, Bits<16>>,
     pub cq_finished: Signal<In, Bits<16>>,
     pub flush_pending: Signal<In, Bit>,
-    pub query_qpn: Signal<Out, Bits<8>>,
-    pub query_cqn: Signal<Out, Bits<8>>,
+    pub query_qpn: Signal<Out, Qpn>,
+    pub query_cqn: Signal<Out, Cqn>,
     pub q_next_psn: Signal<In, Bits<24>>,
     pub q_unacked_psn: Signal<In, Bits<24>>,
     pub q_expected_psn: Signal<In, Bits<24>>,
@@ -98,9 +101,9 @@ pub struct ControlPlane {
     doorbell: Doorbell,
     registers: Registers,
     command: CommandProcessor,
-    offset: Signal<Local, Bits<24>>,
+    offset: Signal<Local, BarOffset>,
     is_bell: Signal<Local, Bit>,
-    ready_offset: Signal<Local, Bits<24>>,
+    ready_offset: Signal<Local, BarOffset>,
     is_bell_ready: Signal<Local, Bit>,
     doorbell_pulse: Signal<Local, Bits<27>>,
     command_pulse: Signal<Local, Bits<27>>,
@@ -217,14 +220,14 @@ impl Logic for ControlPlane {
         self.s_axil_rvalid.next = self.axil.s_axil_rvalid.val();
 
         self.offset.next = self.axil.write.data.val().offset;
-        self.is_bell.next = self.offset.val().get_bits::<8>(16) != 0;
+        self.is_bell.next = self.offset.val().get_bits::<BELL_BITS>(16) != 0;
         self.doorbell.write.data.next = self.axil.write.data.val();
         self.doorbell.write.valid.next = self.axil.write.valid.val() & self.is_bell.val();
         self.registers.write.data.next = self.axil.write.data.val();
         self.registers.write.valid.next = self.axil.write.valid.val() & !self.is_bell.val();
         // Apart from `is_bell`, so that no signal joins the way of `valid` with the way of `ready`.
         self.ready_offset.next = self.axil.write.data.val().offset;
-        self.is_bell_ready.next = self.ready_offset.val().get_bits::<8>(16) != 0;
+        self.is_bell_ready.next = self.ready_offset.val().get_bits::<BELL_BITS>(16) != 0;
         self.axil.write.ready.next = self.registers.write.ready.val();
         if self.is_bell_ready.val() {
             self.axil.write.ready.next = self.doorbell.write.ready.val();
@@ -308,6 +311,7 @@ impl Logic for ControlPlane {
 mod tests {
     use super::*;
     use crate::testing::{Bench, Monitor, Stalls};
+    use verbena_abi::limits;
     use verbena_abi::queue::{CommandCode, CommandOp, EventKind};
     use verbena_abi::regs::{self, ArmKind, Doorbell as Word};
 
@@ -409,7 +413,7 @@ mod tests {
         assert_eq!(run.read(regs::Status::OFFSET), 0);
         run.write(regs::CmdGo::OFFSET, 1);
         while run.read(regs::Status::OFFSET) == 0 {
-            assert!(run.bench.clock_count() < 1200, "the card does not become ready");
+            assert!(run.bench.clock_count() < (1 << limits::LOG_OBJECTS) + 200, "the card does not become ready");
         }
         run.cq_writes.clear();
         assert_eq!(run.command(CommandOp::CreateCq as u32, 0x77, &[3, 4, 0x1000, 1]), CommandCode::Ok as u32);
@@ -440,7 +444,7 @@ mod tests {
             run.write(Word::Sq.offset(number), 0x100 + number);
             run.write(Word::CqArm.offset(number), ArmKind::Any.word(number));
             run.write(regs::EqConsumer::OFFSET, number);
-            run.write(Word::Sq.offset(256 + number), 0);
+            run.write(Word::Sq.offset(regs::DOORBELL_PAGES as u32 + number), 0);
         }
         for _ in 0..200 {
             run.step();

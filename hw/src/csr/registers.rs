@@ -28,7 +28,8 @@ use std::array::from_fn;
 use rust_hdl::prelude::*;
 use verbena_abi::regs::{self, Access, Counter, RegisterInfo, BAR0};
 
-use crate::bus::{BarWrite, StreamSink};
+use super::BELL_BITS;
+use crate::bus::{BarOffset, BarWrite, StreamSink};
 use crate::prim::LutRam;
 
 const FIXED: usize = 14;
@@ -43,7 +44,7 @@ pub struct Registers {
     pub reset: Signal<In, Bit>,
     pub write: StreamSink<BarWrite>,
     pub read_valid: Signal<In, Bit>,
-    pub read_offset: Signal<In, Bits<24>>,
+    pub read_offset: Signal<In, BarOffset>,
     pub read_value: Signal<Out, Bits<32>>,
     pub mac: Signal<Out, Bits<48>>,
     pub ipv4: Signal<Out, Bits<32>>,
@@ -70,7 +71,7 @@ pub struct Registers {
     pub result_value: Signal<In, Bits<32>>,
 
     // Writes.
-    offset: Signal<Local, Bits<24>>,
+    offset: Signal<Local, BarOffset>,
     value: Signal<Local, Bits<32>>,
     word: Signal<Local, Bits<14>>,
     take: Signal<Local, Bit>,
@@ -362,7 +363,7 @@ impl Logic for Registers {
         // First clock of a read: the address. Second: every kind of register looks. Third: one of them answers.
         if self.read_valid.val() {
             self.address.d.next = self.read_offset.val().get_bits::<14>(2);
-            self.is_below.d.next = self.read_offset.val().get_bits::<8>(16) == 0;
+            self.is_below.d.next = self.read_offset.val().get_bits::<BELL_BITS>(16) == 0;
         }
         self.window.read_address.next = self.address.q.val().get_bits::<5>(0);
         self.window_read.d.next = self.window.read_data.val();

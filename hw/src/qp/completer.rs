@@ -28,7 +28,8 @@
 //! [`SQ_DEPTH`]: verbena_abi::limits::SQ_DEPTH
 
 use rust_hdl::prelude::*;
-use verbena_abi::{limits, queue, wire};
+use verbena_abi::limits::{self, LOG_CQS, LOG_QPS};
+use verbena_abi::{queue, wire};
 
 use crate::bus::*;
 use crate::prim::{Fifo, LutRam, Ram};
@@ -61,14 +62,14 @@ struct Done {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Target {
-    cqn: Bits<8>,
+    cqn: Cqn,
     progress: Bits<64>,
 }
 
 /// A change that a command makes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Change {
-    qpn: Bits<8>,
+    qpn: Qpn,
     clear: Bit,
     start: Bit,
     psn: Bits<24>,
@@ -94,19 +95,19 @@ pub struct Completer {
     pub qp_write: Signal<In, QpWrite>,
     pub issue: StreamSink<Issue>,
     pub ack: StreamSink<AckIn>,
-    pub flush: StreamSink<Bits<8>>,
-    pub look_qpn: Signal<Out, Bits<8>>,
+    pub flush: StreamSink<Qpn>,
+    pub look_qpn: Signal<Out, Qpn>,
     pub producer: Signal<In, Bits<16>>,
     pub is_dead: Signal<In, Bit>,
     pub cqe: StreamSource<CqeReq>,
     pub progress: StreamSource<Progress>,
-    pub halt: StreamSource<Bits<8>>,
+    pub halt: StreamSource<Qpn>,
     pub fatal: StreamSource<EventReq>,
     pub is_flushing: Signal<Out, Bit>,
     pub count_ack: Signal<Out, Bit>,
     pub count_nak: Signal<Out, Bit>,
     pub count_ghost: Signal<Out, Bit>,
-    pub query_qpn: Signal<In, Bits<8>>,
+    pub query_qpn: Signal<In, Qpn>,
     pub query_unacked: Signal<Out, Bits<24>>,
     pub query_consumer: Signal<Out, Bits<16>>,
     pub query_dead: Signal<Out, Bit>,
@@ -120,9 +121,9 @@ pub struct Completer {
     changes: Fifo<Change, 1, 2>,
     cqes: Fifo<CqeReq, 2, 3>,
     progresses: Fifo<Progress, 2, 3>,
-    halts: Fifo<Bits<8>, 1, 2>,
+    halts: Fifo<Qpn, 1, 2>,
     fatals: Fifo<EventReq, 2, 3>,
-    qpn: DFF<Bits<8>>,
+    qpn: DFF<Qpn>,
     psn: DFF<Bits<24>>,
     syndrome: DFF<Bits<8>>,
     is_flush: DFF<Bit>,
@@ -167,10 +168,10 @@ pub struct Completer {
     next_index: Signal<Local, Bits<16>>,
     ask_index: Signal<Local, Bits<16>>,
     write_done: Signal<Local, Bit>,
-    done_address: Signal<Local, Bits<8>>,
+    done_address: Signal<Local, Qpn>,
     done_data: Signal<Local, Done>,
     write_issued: Signal<Local, Bit>,
-    issued_address: Signal<Local, Bits<8>>,
+    issued_address: Signal<Local, Qpn>,
     issued_data: Signal<Local, Issued>,
     slot: Signal<Local, Bits<TABLE>>,
     zero_done: Constant<Done>,
@@ -191,7 +192,7 @@ pub struct Completer {
     fatal_kind: Constant<Bits<8>>,
     slot_mask: Constant<Bits<16>>,
     slot_bits: Constant<Bits<5>>,
-    last_qpn: Constant<Bits<8>>,
+    last_qpn: Constant<Qpn>,
 }
 
 impl Default for Completer {
@@ -316,7 +317,7 @@ impl Logic for Completer {
         self.fatals.reset.next = self.reset.val();
         StreamSource::<CqeReq>::link(&mut self.cqe, &mut self.cqes.drain);
         StreamSource::<Progress>::link(&mut self.progress, &mut self.progresses.drain);
-        StreamSource::<Bits<8>>::link(&mut self.halt, &mut self.halts.drain);
+        StreamSource::<Qpn>::link(&mut self.halt, &mut self.halts.drain);
         StreamSource::<EventReq>::link(&mut self.fatal, &mut self.fatals.drain);
         self.is_flushing.next = self.is_flush.q.val() & (self.state.q.val() != State::Idle);
         self.count_ack.next = self.was_ack.q.val();
@@ -330,7 +331,7 @@ impl Logic for Completer {
         self.attributes.next = self.broadcast.val().context;
         self.targets.write_enable.next = self.broadcast.val().valid;
         self.targets.write_address.next = self.broadcast.val().qpn;
-        self.targets.write_data.next.cqn = bit_cast::<8, 16>(self.attributes.val().send_cqn);
+        self.targets.write_data.next.cqn = bit_cast::<LOG_CQS, 16>(self.attributes.val().send_cqn);
         self.targets.write_data.next.progress = self.attributes.val().progress_address;
         self.targets.read_address.next = self.qpn.q.val();
         self.changes.fill.valid.next = self.broadcast.val().valid & (self.broadcast.val().clear | self.broadcast.val().start_tx);
@@ -358,7 +359,7 @@ impl Logic for Completer {
         self.issued_data.next.next_psn = self.fresh.val().last_psn + 1;
         self.entries.write_enable.next = self.write_issued.val();
         self.slot.next =
-            (bit_cast::<TABLE, 8>(self.fresh.val().qpn) << 9) | bit_cast::<TABLE, 16>(self.fresh.val().index & self.slot_mask.val());
+            (bit_cast::<TABLE, LOG_QPS>(self.fresh.val().qpn) << 9) | bit_cast::<TABLE, 16>(self.fresh.val().index & self.slot_mask.val());
         self.entries.write_address.next = self.slot.val();
         self.entries.write_data.next.last_psn = self.fresh.val().last_psn;
         self.entries.write_data.next.signaled = self.fresh.val().signaled;
@@ -411,7 +412,7 @@ impl Logic for Completer {
         self.halts.fill.valid.next = false;
         self.halts.fill.data.next = self.qpn.q.val();
         self.fatals.fill.valid.next = false;
-        self.fatals.fill.data.next.number = bit_cast::<16, 8>(self.qpn.q.val());
+        self.fatals.fill.data.next.number = bit_cast::<16, LOG_QPS>(self.qpn.q.val());
         self.fatals.fill.data.next.kind = self.fatal_kind.val();
         self.fatals.fill.data.next.code = self.status.q.val();
 
@@ -566,7 +567,7 @@ impl Logic for Completer {
             self.index.d.next = self.next_index.val();
             self.ask_index.next = self.next_index.val();
         }
-        self.entries.read_address.next = (bit_cast::<TABLE, 8>(self.qpn.q.val()) << self.slot_bits.val())
+        self.entries.read_address.next = (bit_cast::<TABLE, LOG_QPS>(self.qpn.q.val()) << self.slot_bits.val())
             | bit_cast::<TABLE, 16>(self.ask_index.val() & self.slot_mask.val());
         self.done_ram.write_enable.next = self.write_done.val();
         self.done_ram.write_address.next = self.done_address.val();
@@ -623,7 +624,7 @@ mod tests {
         pairs: Vec<Model>,
         cqes: Vec<CqeReq>,
         progresses: Vec<Progress>,
-        halts: Vec<Bits<8>>,
+        halts: Vec<Qpn>,
         fatals: Vec<EventReq>,
         acks: usize,
         naks: usize,
@@ -726,7 +727,7 @@ mod tests {
         bench: Bench<Completer>,
         cqe: Monitor<CqeReq>,
         progress: Monitor<Progress>,
-        halt: Monitor<Bits<8>>,
+        halt: Monitor<Qpn>,
         fatal: Monitor<EventReq>,
         acks: usize,
         naks: usize,

@@ -17,9 +17,10 @@
 //! a clock; nothing is taken meanwhile.
 
 use rust_hdl::prelude::*;
-use verbena_abi::{limits, queue};
+use verbena_abi::limits::{self, LOG_QPS};
+use verbena_abi::queue;
 
-use crate::bus::{QpContext, QpWrite, SqBell, StreamSink, StreamSource};
+use crate::bus::{QpContext, QpWrite, Qpn, SqBell, StreamSink, StreamSource};
 use crate::prim::{Fifo, LutRam};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -31,7 +32,7 @@ struct PostedState {
 /// A change that a command makes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Change {
-    qpn: Bits<8>,
+    qpn: Qpn,
     clear: Bit,
     revive: Bit,
     kill: Bit,
@@ -44,9 +45,9 @@ pub struct Posted {
     pub qp_write: Signal<In, QpWrite>,
     pub bell_in: StreamSink<SqBell>,
     pub bell: StreamSource<SqBell>,
-    pub halt: StreamSink<Bits<8>>,
-    pub flush: StreamSource<Bits<8>>,
-    pub look_qpn: Signal<In, Bits<8>>,
+    pub halt: StreamSink<Qpn>,
+    pub flush: StreamSource<Qpn>,
+    pub look_qpn: Signal<In, Qpn>,
     pub producer: Signal<Out, Bits<16>>,
     pub is_dead: Signal<Out, Bit>,
 
@@ -54,19 +55,20 @@ pub struct Posted {
     look_ram: LutRam<PostedState, { limits::LOG_QPS }>,
     changes: Fifo<Change, 1, 2>,
     bells: Fifo<SqBell, 1, 2>,
-    flushes: Fifo<Bits<8>, 1, 2>,
-    cleared: DFF<Bits<9>>,
+    flushes: Fifo<Qpn, 1, 2>,
+    cleared: DFF<Bits<{ limits::LOG_QPS + 1 }>>,
 
     broadcast: Signal<Local, QpWrite>,
     attributes: Signal<Local, QpContext>,
     change: Signal<Local, Change>,
     ringing: Signal<Local, SqBell>,
-    address: Signal<Local, Bits<8>>,
+    address: Signal<Local, Qpn>,
     current: Signal<Local, PostedState>,
     updated: Signal<Local, PostedState>,
     write: Signal<Local, Bit>,
     is_clear: Signal<Local, Bit>,
     zero: Constant<PostedState>,
+    qp_count: Constant<Bits<{ limits::LOG_QPS + 1 }>>,
     error_state: Constant<Bits<3>>,
 }
 
@@ -99,6 +101,7 @@ impl Default for Posted {
             write: Default::default(),
             is_clear: Default::default(),
             zero: Constant::new(PostedState::default()),
+            qp_count: Constant::new(limits::QPS.to_bits()),
             error_state: Constant::new((queue::QpState::Error as u8).to_bits()),
         }
     }
@@ -113,7 +116,7 @@ impl Logic for Posted {
         self.bells.reset.next = self.reset.val();
         self.flushes.reset.next = self.reset.val();
         StreamSource::<SqBell>::link(&mut self.bell, &mut self.bells.drain);
-        StreamSource::<Bits<8>>::link(&mut self.flush, &mut self.flushes.drain);
+        StreamSource::<Qpn>::link(&mut self.flush, &mut self.flushes.drain);
 
         self.broadcast.next = self.qp_write.val();
         self.attributes.next = self.broadcast.val().context;
@@ -124,14 +127,14 @@ impl Logic for Posted {
         self.changes.fill.data.next.kill = self.attributes.val().state == self.error_state.val();
         self.change.next = self.changes.drain.data.val();
         self.ringing.next = self.bell_in.data.val();
-        self.is_clear.next = self.cleared.q.val().get_bit(8);
+        self.is_clear.next = self.cleared.q.val() == self.qp_count.val();
         if !self.is_clear.val() {
             self.cleared.d.next = self.cleared.q.val() + 1;
         }
 
         self.address.next = self.ringing.val().qpn;
         if !self.is_clear.val() {
-            self.address.next = bit_cast::<8, 9>(self.cleared.q.val());
+            self.address.next = self.cleared.q.val().get_bits::<LOG_QPS>(0);
         } else if self.changes.drain.valid.val() {
             self.address.next = self.change.val().qpn;
         } else if self.halt.valid.val() {
@@ -236,13 +239,13 @@ mod tests {
             while clock < limit && !(bell_in.is_done() && bell.got.len() + flush.got.len() == bells.len() + flushes.len()) {
                 bell_in.before(&mut bench.uut.bell_in);
                 if clock % 25 == 24 {
-                    halt.queue.push_back(Bits::<8>::from(random.random() % 8));
+                    halt.queue.push_back(Qpn::from(random.random() % 8));
                 }
                 halt.before(&mut bench.uut.halt);
                 bell.before(&mut bench.uut.bell);
                 flush.before(&mut bench.uut.flush);
                 bench.uut.qp_write.next = QpWrite::default();
-                if clock % 40 == 39 && clock > 300 && command.is_none() {
+                if clock % 40 == 39 && clock > limits::QPS + 44 && command.is_none() {
                     let qpn = random.random() % 8;
                     let (clear, start, kill) =
                         [(true, false, false), (false, true, false), (false, false, true)][random.random() as usize % 3];
@@ -255,10 +258,13 @@ mod tests {
                 let uut = &bench.uut;
                 let (producer, is_dead) = model[clock % 8];
                 // During the clearing the memory still holds what was before.
-                if clock > 256 {
+                if clock > limits::QPS {
                     assert_eq!((uut.producer.val().to_u64(), uut.is_dead.val()), (producer, is_dead));
                 } else {
-                    assert!(!uut.bell_in.ready.val() && !uut.halt.ready.val() || clock == 256, "nothing is taken during the clearing");
+                    assert!(
+                        !uut.bell_in.ready.val() && !uut.halt.ready.val() || clock == limits::QPS,
+                        "nothing is taken during the clearing"
+                    );
                 }
                 if uut.changes.drain.valid.val() && uut.changes.drain.ready.val() {
                     let (qpn, clear, start) = command.take().unwrap();
@@ -268,7 +274,7 @@ mod tests {
                         model[qpn].1 = false;
                     } else {
                         model[qpn].1 = true;
-                        flushes.push(Bits::<8>::from(qpn as u64));
+                        flushes.push(Qpn::from(qpn as u64));
                     }
                 }
                 if uut.halt.valid.val() && uut.halt.ready.val() {
@@ -306,7 +312,7 @@ mod tests {
     fn a_doorbell_goes_through_every_clock_and_a_full_exit_holds_it_back() {
         let mut bench = Bench::new("posted_rate", Posted::default(), |uut| &mut uut.clock);
         reset(&mut bench);
-        bench.cycles(256);
+        bench.cycles(limits::QPS);
         let bells: Vec<_> = (0..100u64).map(|i| SqBell { qpn: (i % 4).into(), index: i.into() }).collect();
         let mut bell_in = Driver::new(bells.clone(), Stalls::none());
         let mut bell = Monitor::new(Stalls::none());

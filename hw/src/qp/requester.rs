@@ -8,6 +8,7 @@
 //! by a failure of its own, but for the event, which the responder has sent.
 
 use rust_hdl::prelude::*;
+use verbena_abi::limits;
 
 use super::{Completer, FlushGate, Posted};
 use crate::bus::*;
@@ -22,19 +23,19 @@ pub struct Requester {
     pub bell: StreamSource<SqBell>,
     pub issue: StreamSink<Issue>,
     pub ack: StreamSink<AckIn>,
-    pub kill: StreamSink<Bits<8>>,
+    pub kill: StreamSink<Qpn>,
     pub entered: Signal<In, Bits<16>>,
     pub finished: Signal<In, Bits<16>>,
     pub cqe: StreamSource<CqeReq>,
     pub progress: StreamSource<Progress>,
-    pub halt: StreamSource<Bits<8>>,
+    pub halt: StreamSource<Qpn>,
     pub fatal: StreamSource<EventReq>,
     /// A queue pair is to be flushed, or completions are on their way to the CQ writer.
     pub flush_pending: Signal<Out, Bit>,
     pub count_ack: Signal<Out, Bit>,
     pub count_nak: Signal<Out, Bit>,
     pub count_ghost: Signal<Out, Bit>,
-    pub query_qpn: Signal<In, Bits<8>>,
+    pub query_qpn: Signal<In, Qpn>,
     pub query_unacked: Signal<Out, Bits<24>>,
     pub query_consumer: Signal<Out, Bits<16>>,
     pub query_dead: Signal<Out, Bit>,
@@ -42,13 +43,13 @@ pub struct Requester {
     posted: Posted,
     completer: Completer,
     gate: FlushGate,
-    acks: Coalesce<AckIn, 8, 9>,
-    flushes: Coalesce<Bit, 8, 9>,
-    halt_posted: Fifo<Bits<8>, 1, 2>,
-    halt_others: Fifo<Bits<8>, 1, 2>,
+    acks: Coalesce<AckIn, { limits::LOG_QPS }, { limits::LOG_QPS + 1 }>,
+    flushes: Coalesce<Bit, { limits::LOG_QPS }, { limits::LOG_QPS + 1 }>,
+    halt_posted: Fifo<Qpn, 1, 2>,
+    halt_others: Fifo<Qpn, 1, 2>,
     both_take: Signal<Local, Bit>,
     has_died: Signal<Local, Bit>,
-    dead_qpn: Signal<Local, Bits<8>>,
+    dead_qpn: Signal<Local, Qpn>,
     issued: Signal<Local, Issue>,
     refused: Signal<Local, Bit>,
     arrived: Signal<Local, AckIn>,
@@ -129,7 +130,7 @@ impl Logic for Requester {
         self.flushes.get_ready.next = self.gate.put.ready.val();
         self.gate.entered.next = self.entered.val();
         self.gate.finished.next = self.finished.val();
-        StreamSource::<Bits<8>>::join(&mut self.gate.flush, &mut self.completer.flush);
+        StreamSource::<Qpn>::join(&mut self.gate.flush, &mut self.completer.flush);
 
         // Issues go straight on; one that was refused takes the queue of acknowledgements for a clock.
         self.issued.next = self.issue.data.val();
@@ -165,8 +166,8 @@ impl Logic for Requester {
         self.halt_others.fill.valid.next = self.has_died.val();
         self.halt_posted.fill.data.next = self.dead_qpn.val();
         self.halt_others.fill.data.next = self.dead_qpn.val();
-        StreamSource::<Bits<8>>::join(&mut self.halt_posted.drain, &mut self.posted.halt);
-        StreamSource::<Bits<8>>::link(&mut self.halt, &mut self.halt_others.drain);
+        StreamSource::<Qpn>::join(&mut self.halt_posted.drain, &mut self.posted.halt);
+        StreamSource::<Qpn>::link(&mut self.halt, &mut self.halt_others.drain);
 
         StreamSource::<CqeReq>::link(&mut self.cqe, &mut self.completer.cqe);
         StreamSource::<Progress>::link(&mut self.progress, &mut self.completer.progress);
@@ -201,7 +202,7 @@ mod tests {
         ack: Driver<AckIn>,
         cqe: Monitor<CqeReq>,
         progress: Monitor<Progress>,
-        halt: Monitor<Bits<8>>,
+        halt: Monitor<Qpn>,
         fatal: Monitor<EventReq>,
         ghosts: usize,
         /// The completion queue takes nothing.
@@ -235,7 +236,7 @@ mod tests {
             self.bench.uut.reset.next = true;
             self.bench.cycles(2);
             self.bench.uut.reset.next = false;
-            self.bench.cycles(260);
+            self.bench.cycles((1 << limits::LOG_QPS) + 4);
             (self.bell_in, self.bell) = (Driver::new([], stalls(1)), Monitor::new(stalls(2)));
             (self.issue, self.ack) = (Driver::new([], stalls(3)), Driver::new([], stalls(4)));
             (self.cqe, self.progress) = (Monitor::new(stalls(5)), Monitor::new(stalls(6)));
@@ -387,7 +388,7 @@ mod tests {
         case.clocks(10);
         // A failure of another queue pair at about the same time loses neither.
         case.ack(6, 0, 0x62);
-        let mut kill = Driver::new([Bits::<8>::from(5)], Stalls::none());
+        let mut kill = Driver::new([Qpn::from(5)], Stalls::none());
         for _ in 0..150 {
             kill.before(&mut case.bench.uut.kill);
             case.bench.settle();
@@ -438,7 +439,7 @@ mod tests {
         case.issue(7, 20, false, 4);
         case.clocks(40);
         assert_eq!(case.completions(), [(7, 20, 4)]);
-        assert_eq!(case.halt.got, [Bits::<8>::from(7)]);
+        assert_eq!(case.halt.got, [Qpn::from(7)]);
 
         // Refused while an acknowledgement of the last before it waits: that one finds it. A ghost then
         // takes the place of the wish to look, and does the same.
@@ -476,7 +477,7 @@ mod tests {
             let completions: Vec<_> = case.completions().into_iter().filter(|cqe| cqe.0 == 7).collect();
             assert_eq!(completions, [(7, 0, 0), (7, 1, 0), (7, 2, 2)]);
             assert_eq!(case.ghosts, 1 + usize::from(is_ghost), "the old one of queue pair 6 is one");
-            assert_eq!(case.halt.got, [Bits::<8>::from(7)]);
+            assert_eq!(case.halt.got, [Qpn::from(7)]);
         }
         case.bench.finish();
     }
@@ -540,10 +541,98 @@ mod tests {
                     };
                     assert_eq!(mine, expected, "queue pair {qpn}");
                 }
-                assert_eq!(case.halt.got, [Bits::<8>::from(5)]);
+                assert_eq!(case.halt.got, [Qpn::from(5)]);
                 assert_eq!(case.fatal.got.len(), 1);
             }
         }
+        case.bench.finish();
+    }
+
+    #[test]
+    fn doorbells_issues_and_acknowledgements_are_taken_every_clock_whatever_the_completer_does() {
+        let mut case = Case::new("requester_rate");
+        for qpn in 2..10 {
+            case.command(qpn, true, false, QpState::Init);
+            case.command(qpn, false, true, QpState::Rts);
+        }
+        // The completer stands still with a completion that nobody takes.
+        case.issue(2, 0, true, 0);
+        case.clocks(3);
+        case.is_shut = true;
+        case.ack(2, 0, 0x1F);
+        case.clocks(20);
+        assert!(case.bench.uut.cqe.valid.val());
+        for index in 0..10 {
+            for qpn in 3..9 {
+                case.ring(qpn, index + 1);
+                case.issue(qpn, index, true, 0);
+            }
+        }
+        let count = case.issue.queue.len();
+        for clock in 0..count {
+            case.clocks(1);
+            assert_eq!((case.bell_in.queue.len(), case.issue.queue.len()), (count - 1 - clock, count - 1 - clock));
+        }
+        case.clocks(1);
+        assert_eq!(case.bell.got.len(), count, "a doorbell takes one clock");
+        for index in 0..10 {
+            (3..9).for_each(|qpn| case.ack(qpn, index, 0x1F));
+        }
+        for clock in 0..count {
+            case.clocks(1);
+            assert_eq!(case.ack.queue.len(), count - 1 - clock);
+        }
+        case.is_shut = false;
+        case.clocks(150);
+        let completions = case.completions();
+        assert_eq!(completions.len(), 1 + count);
+        for qpn in 3..9 {
+            let mine = completions.iter().filter(|cqe| cqe.0 == qpn).map(|cqe| (cqe.1, cqe.2));
+            assert!(mine.eq((0..10).map(|index| (index, 0))), "queue pair {qpn}");
+        }
+        // One acknowledgement of many requests: a completion every clock.
+        case.ring(9, 40);
+        (0..40).for_each(|index| case.issue(9, index, true, 0));
+        case.clocks(60);
+        case.ack(9, 39, 0x1F);
+        let begin = case.bench.clock_count();
+        while case.cqe.got.is_empty() {
+            case.clocks(1);
+            assert!(case.bench.clock_count() - begin < 20, "no completion comes");
+        }
+        for done in 2..=40 {
+            case.clocks(1);
+            assert_eq!(case.cqe.got.len(), done);
+        }
+        case.bench.finish();
+    }
+
+    #[test]
+    fn a_refused_request_holds_acknowledgements_up_for_one_clock() {
+        let mut case = Case::new("requester_refused");
+        for qpn in 2..5 {
+            case.command(qpn, true, false, QpState::Init);
+            case.command(qpn, false, true, QpState::Rts);
+        }
+        (0..4).for_each(|index| case.issue(2, index, true, 0));
+        case.clocks(5);
+        // The refused one is the third of five that come with the acknowledgements.
+        (4..6).for_each(|index| case.issue(2, index, true, 0));
+        case.ring(2, 8);
+        case.ring(3, 1);
+        case.issue(3, 0, true, 4);
+        (6..8).for_each(|index| case.issue(2, index, true, 0));
+        (0..6).for_each(|index| case.ack(2, index.min(3), 0x1F));
+        let mut left = vec![];
+        for _ in 0..7 {
+            case.clocks(1);
+            left.push((case.issue.queue.len(), case.ack.queue.len()));
+        }
+        assert_eq!(left, [(4, 5), (3, 4), (2, 4), (1, 3), (0, 2), (0, 1), (0, 0)]);
+        case.clocks(60);
+        let mut completions = case.completions();
+        completions.sort_unstable();
+        assert_eq!(completions, [(2, 0, 0), (2, 1, 0), (2, 2, 0), (2, 3, 0), (3, 0, 4)]);
         case.bench.finish();
     }
 }

@@ -5,7 +5,7 @@
 //! | `record` | sink | acknowledgements and NAKs in the order of the packets |
 //! | `done` | in | pulse: the host has taken one more write request |
 //! | `ack` | source | what is to be sent, at most one answer of a QP at a time |
-//! | `ready` | out | low while the queue is cleared after a reset, 256 clocks; records wait meanwhile |
+//! | `ready` | out | low while the queue is cleared after a reset, as many clocks as QPs; records wait meanwhile |
 //!
 //! Latency: six clocks from a record to `ack`, if its write is done. Throughput: a record every
 //! clock. 256 records can wait for the host; then `record.ready` is low.
@@ -16,6 +16,7 @@
 //! older said. Weak records are the exception, see [`super::Decide`].
 
 use rust_hdl::prelude::*;
+use verbena_abi::limits;
 
 use super::AckRecord;
 use crate::bus::{AckReq, StreamSink, StreamSource};
@@ -32,7 +33,7 @@ pub struct AckGate {
     pub ack: StreamSource<AckReq>,
 
     records: DeepFifo<AckRecord, 8, 9>,
-    queue: Coalesce<AckReq, 8, 9>,
+    queue: Coalesce<AckReq, { limits::LOG_QPS }, { limits::LOG_QPS + 1 }>,
     done_count: DFF<Bits<16>>,
     lead: Signal<Local, Bits<16>>,
     opens: Signal<Local, Bit>,
@@ -83,7 +84,7 @@ mod tests {
         let mut bench = Bench::new(name, AckGate::default(), |uut| &mut uut.clock);
         while !bench.uut.ready.val() {
             bench.edge();
-            assert!(bench.clock_count() < 300, "ready does not come");
+            assert!(bench.clock_count() < limits::QPS as u64 + 44, "ready does not come");
         }
         bench
     }
@@ -120,7 +121,7 @@ mod tests {
         let mut dones = 0u64;
         let mut idle = 0;
         let mut last = [None; 6];
-        while idle < 300 {
+        while idle < limits::QPS + 44 {
             driver.before(&mut bench.uut.record);
             monitor.before(&mut bench.uut.ack);
             let is_done = dones < after && host.go();
@@ -172,7 +173,7 @@ mod tests {
         // The first is on offer already when the second comes.
         let expected: Vec<AckReq> = [0, 2, 5].iter().map(|i| answer(&records[*i])).collect();
         assert_eq!(monitor.got.iter().filter(|ack| ack.qpn != 9u64).copied().collect::<Vec<_>>(), expected[1..]);
-        assert_eq!(monitor.got[0].qpn, 9u64.to_bits::<8>());
+        assert_eq!(monitor.got[0].qpn, 9u64.to_bits());
         bench.finish();
     }
 
@@ -225,7 +226,7 @@ mod tests {
         bench.uut.reset.next = true;
         bench.edge();
         bench.uut.reset.next = false;
-        bench.cycles(300);
+        bench.cycles(limits::QPS + 44);
         assert!(bench.uut.ready.val() && !bench.uut.ack.valid.val());
         bench.finish();
     }

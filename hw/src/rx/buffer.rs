@@ -14,8 +14,9 @@
 //! ring; the first line follows three clocks later. Throughput: one beat in and one line out every clock, a frame
 //! every clock.
 //!
-//! Limits: 32 heads, and 32 frames with payload whose lines were not all read. Beats that find the ring full are not stored,
-//! and a frame misses its place only if it needs one of them; a frame without payload needs none,
+//! Limits: 128 heads, and 129 frames with payload whose lines were not all read, one of them in the reader. The wire brings
+//! a frame of minimal length every 1.7 clocks and a head is taken every two, so a burst of 128 is what the heads take up of
+//! about 800 such frames in a row. Beats that find the ring full are not stored, and a frame misses its place only if it needs one of them; a frame without payload needs none,
 //! so acknowledgements get through when data does not.
 
 use rust_hdl::prelude::*;
@@ -49,8 +50,8 @@ pub struct RxBuffer<const N: usize, const M: usize> {
     pub lines: StreamSource<Line>,
 
     ram: Ram<Bits<512>, N>,
-    head_fifo: Fifo<RxHead, 5, 6>,
-    stored_fifo: Fifo<Stored, 5, 6>,
+    head_fifo: Fifo<RxHead, 7, 8>,
+    stored_fifo: Fifo<Stored, 7, 8>,
     front: Fifo<Line, 2, 3>,
 
     base: DFF<Bits<M>>,
@@ -69,8 +70,8 @@ pub struct RxBuffer<const N: usize, const M: usize> {
     ends: Signal<Local, Bit>,
     keep: Signal<Local, Bit>,
 
-    heads_held: Signal<Local, Bits<6>>,
-    stored_held: Signal<Local, Bits<6>>,
+    heads_held: Signal<Local, Bits<8>>,
+    stored_held: Signal<Local, Bits<8>>,
     push_head: DFF<Bit>,
     push_stored: DFF<Bit>,
     head_in: DFF<RxHead>,
@@ -92,7 +93,7 @@ pub struct RxBuffer<const N: usize, const M: usize> {
     line_out: Signal<Local, Line>,
 
     depth: Constant<Bits<M>>,
-    entries: Constant<Bits<6>>,
+    entries: Constant<Bits<8>>,
     front_room: Constant<Bits<3>>,
 }
 
@@ -152,7 +153,7 @@ impl<const N: usize, const M: usize> Default for RxBuffer<N, M> {
             reads_last: Default::default(),
             line_out: Default::default(),
             depth: Constant::new((1usize << N).to_bits()),
-            entries: Constant::new(32u8.to_bits()),
+            entries: Constant::new(128u8.to_bits()),
             front_room: Constant::new(3u8.to_bits()),
         }
     }
@@ -188,8 +189,8 @@ impl<const N: usize, const M: usize> Logic for RxBuffer<N, M> {
         self.skip_wide.next = bit_cast::<M, 1>(self.skip.val().into());
         self.has_lines.next = self.needed.val() != 0;
         self.is_missing.next = self.is_full.val() & (self.held.val() < self.needed_wide.val());
-        self.heads_held.next = self.head_fifo.level.val() + bit_cast::<6, 1>(self.push_head.q.val().into());
-        self.stored_held.next = self.stored_fifo.level.val() + bit_cast::<6, 1>(self.push_stored.q.val().into());
+        self.heads_held.next = self.head_fifo.level.val() + bit_cast::<8, 1>(self.push_head.q.val().into());
+        self.stored_held.next = self.stored_fifo.level.val() + bit_cast::<8, 1>(self.push_stored.q.val().into());
         self.room.next = (self.heads_held.val() != self.entries.val())
             & ((self.stored_held.val() != self.entries.val()) | !self.has_lines.val())
             & !self.is_missing.val();
@@ -264,3 +265,6 @@ impl<const N: usize, const M: usize> Logic for RxBuffer<N, M> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,7 @@
 //! | `action`, `ack`, `ack_in`, `refusal` with `_valid` | out | for one clock each; the user has room |
 //! | `count_*` | out | pulses |
 //! | `query_qpn`, `query_*` | in, out | the state of a QP, one clock later |
-//! | `ready` | out | low while the states are cleared after a reset, 1024 clocks |
+//! | `ready` | out | low while the states are cleared after a reset, as many clocks as there are most objects of a kind |
 //!
 //! Latency: [`Decide::LATENCY`] clocks from `checked` to what comes of it. Throughput: a packet every
 //! two clocks, of one QP or of many: the state is read in the first clock and written in the second.
@@ -22,9 +22,10 @@
 //!   was checked against (`life`); otherwise it is refused with 0x62.
 
 use rust_hdl::prelude::*;
+use verbena_abi::limits::{self, LOG_MRS, LOG_QPS};
 
 use super::{AckRecord, Checked, RxAction};
-use crate::bus::{AckIn, EventReq, MrEntry, MrWrite};
+use crate::bus::{AckIn, EventReq, MrEntry, MrIndex, MrWrite, Qpn};
 use crate::prim::{LutRam, Ram};
 use verbena_abi::queue::EventKind;
 
@@ -39,7 +40,7 @@ struct RxState {
     // Of the message in progress: bus address of the next byte, bytes to come, region.
     cursor: Bits<64>,
     left: Bits<32>,
-    mr_index: Bits<10>,
+    mr_index: MrIndex,
     life: Bits<40>,
 }
 
@@ -81,15 +82,15 @@ pub struct Decide {
     pub count_out_of_order: Signal<Out, Bit>,
     pub count_no_qp: Signal<Out, Bit>,
     pub count_not_executed: Signal<Out, Bit>,
-    pub query_qpn: Signal<In, Bits<8>>,
+    pub query_qpn: Signal<In, Qpn>,
     pub query_expected_psn: Signal<Out, Bits<24>>,
     pub query_msn: Signal<Out, Bits<24>>,
     pub query_dead: Signal<Out, Bit>,
 
-    states: LutRam<RxState, 8>,
-    queries: LutRam<QueryRow, 8>,
-    lives: Ram<LifeRow, 10>,
-    cleared: DFF<Bits<11>>,
+    states: LutRam<RxState, { limits::LOG_QPS }>,
+    queries: LutRam<QueryRow, { limits::LOG_QPS }>,
+    lives: Ram<LifeRow, { limits::LOG_MRS }>,
+    cleared: DFF<Bits<{ limits::LOG_OBJECTS + 1 }>>,
     is_clear: Signal<Local, Bit>,
     entry: Signal<Local, MrEntry>,
 
@@ -144,7 +145,7 @@ pub struct Decide {
     not_executed_out: DFF<Bit>,
     query_out: DFF<QueryRow>,
 
-    clear_end: Constant<Bits<11>>,
+    clear_end: Constant<Bits<{ limits::LOG_OBJECTS + 1 }>>,
     fresh: Constant<RxState>,
     no_query: Constant<QueryRow>,
     no_life: Constant<LifeRow>,
@@ -239,7 +240,7 @@ impl Default for Decide {
             no_qp_out: Default::default(),
             not_executed_out: Default::default(),
             query_out: Default::default(),
-            clear_end: Constant::new(1024u64.to_bits()),
+            clear_end: Constant::new((1usize << limits::LOG_OBJECTS).to_bits()),
             fresh: Constant::new(RxState::default()),
             no_query: Constant::new(QueryRow::default()),
             no_life: Constant::new(LifeRow::default()),
@@ -382,7 +383,7 @@ impl Logic for Decide {
             self.ack_out.d.next.syndrome = self.nak_sequence.val();
         }
         self.refusal_out_valid.d.next = self.refuses.val();
-        self.refusal_out.d.next.number = bit_cast::<16, 8>(self.packet.q.val().qpn);
+        self.refusal_out.d.next.number = bit_cast::<16, LOG_QPS>(self.packet.q.val().qpn);
         self.refusal_out.d.next.kind = self.refusal_kind.val();
         self.refusal_out.d.next.code = self.nak_access.val();
         if self.refuses.val() {
@@ -429,13 +430,13 @@ impl Logic for Decide {
         if !self.is_clear.val() {
             self.cleared.d.next = self.cleared.q.val() + 1;
             self.states.write_enable.next = true;
-            self.states.write_address.next = bit_cast::<8, 11>(self.cleared.q.val());
+            self.states.write_address.next = self.cleared.q.val().get_bits::<LOG_QPS>(0);
             self.states.write_data.next = self.fresh.val();
             self.queries.write_enable.next = true;
-            self.queries.write_address.next = bit_cast::<8, 11>(self.cleared.q.val());
+            self.queries.write_address.next = self.cleared.q.val().get_bits::<LOG_QPS>(0);
             self.queries.write_data.next = self.no_query.val();
             self.lives.write_enable.next = true;
-            self.lives.write_address.next = bit_cast::<10, 11>(self.cleared.q.val());
+            self.lives.write_address.next = self.cleared.q.val().get_bits::<LOG_MRS>(0);
             self.lives.write_data.next = self.no_life.val();
         }
 
@@ -455,3 +456,6 @@ impl Logic for Decide {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,7 +6,8 @@
 //! | `ok` | out | the frame's ICRC is right; seven clocks behind the frame's last beat |
 //!
 //! Throughput: one beat every clock; nothing stalls. The UDP length says where the ICRC ends, so
-//! padding and trailers behind it do not count, and a frame that ends before it is not right.
+//! padding and trailers behind it do not count, and a frame whose last beat ends before it is not right;
+//! bytes that are missing within that beat are the parser's to see.
 //!
 //! What is fed to the CRC is the frame with these bytes replaced: Ethernet header and tag by zeros
 //! (they leave a zero register at zero), fields that may change on the way by ones, everything
@@ -349,3 +350,6 @@ impl Logic for IcrcCheck {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

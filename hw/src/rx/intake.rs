@@ -154,3 +154,6 @@ impl Logic for RxIntake {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -216,3 +216,6 @@ impl Logic for RxJudge {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,7 @@
 //! | `qp_write`, `mr_write` | in | broadcasts to the tables; only while `ready` |
 //! | `checked`, `checked_valid` | out | the packet with what was found, for one clock |
 //! | `taken` | out | a head is taken in this clock |
-//! | `ready` | out | low while the tables are cleared after a reset, 1024 clocks |
+//! | `ready` | out | low while the tables are cleared after a reset, as many clocks as there are most objects of a kind |
 //!
 //! Latency: [`KeyCheck::LATENCY`] clocks from a head to `checked`; it can't be stopped in between.
 //! Throughput: a head every two clocks.
@@ -23,9 +23,10 @@
 //! changing part have come around.
 
 use rust_hdl::prelude::*;
+use verbena_abi::limits::{self, LOG_MRS, LOG_QPS};
 
 use super::Checked;
-use crate::bus::{MrEntry, MrWrite, QpContext, QpWrite, RxHead, StreamSink};
+use crate::bus::{MrEntry, MrWrite, QpContext, QpWrite, Qpn, RxHead, StreamSink};
 use crate::prim::Ram;
 
 /// What the responder needs of a QP's context.
@@ -68,9 +69,9 @@ pub struct KeyCheck {
     pub checked: Signal<Out, Checked>,
     pub checked_valid: Signal<Out, Bit>,
 
-    qps: Ram<QpRow, 8>,
-    mrs: Ram<MrRow, 10>,
-    cleared: DFF<Bits<11>>,
+    qps: Ram<QpRow, { limits::LOG_QPS }>,
+    mrs: Ram<MrRow, { limits::LOG_MRS }>,
+    cleared: DFF<Bits<{ limits::LOG_OBJECTS + 1 }>>,
     is_clear: Signal<Local, Bit>,
     life_count: DFF<Bits<40>>,
     qp_context: Signal<Local, QpContext>,
@@ -82,7 +83,7 @@ pub struct KeyCheck {
     // Issue.
     is_resting: DFF<Bit>,
     start: DFF<Bit>,
-    start_qpn: DFF<Bits<8>>,
+    start_qpn: DFF<Qpn>,
     start_psn: DFF<Bits<24>>,
     can_take: Signal<Local, Bit>,
     takes: Signal<Local, Bit>,
@@ -129,12 +130,14 @@ pub struct KeyCheck {
     third: DFF<Checked>,
     third_valid: DFF<Bit>,
 
-    clear_end: Constant<Bits<11>>,
+    clear_end: Constant<Bits<{ limits::LOG_OBJECTS + 1 }>>,
     no_qp: Constant<QpRow>,
     no_mr: Constant<MrRow>,
     none: Constant<Checked>,
     smallest: Constant<Bits<13>>,
     longest: Constant<Bits<32>>,
+    qpn_end: Constant<Bits<24>>,
+    key_end: Constant<Bits<32>>,
     end_of_writes: Constant<Bits<8>>,
     end_of_requests: Constant<Bits<8>>,
 }
@@ -210,12 +213,14 @@ impl Default for KeyCheck {
             is_known: Default::default(),
             third: Default::default(),
             third_valid: Default::default(),
-            clear_end: Constant::new(1024u64.to_bits()),
+            clear_end: Constant::new((1usize << limits::LOG_OBJECTS).to_bits()),
             no_qp: Constant::new(QpRow::default()),
             no_mr: Constant::new(MrRow::default()),
             none: Constant::new(Checked::default()),
             smallest: Constant::new(128u64.to_bits()),
             longest: Constant::new(0x8000_0000u64.to_bits()),
+            qpn_end: Constant::new(limits::QPS.to_bits()),
+            key_end: Constant::new((limits::MRS << 8).to_bits()),
             end_of_writes: Constant::new(0x0Cu64.to_bits()),
             end_of_requests: Constant::new(0x0Du64.to_bits()),
         }
@@ -263,10 +268,10 @@ impl Logic for KeyCheck {
         }
         if !self.is_clear.val() {
             self.qps.write_enable.next = true;
-            self.qps.write_address.next = bit_cast::<8, 11>(self.cleared.q.val());
+            self.qps.write_address.next = self.cleared.q.val().get_bits::<LOG_QPS>(0);
             self.qps.write_data.next = self.no_qp.val();
             self.mrs.write_enable.next = true;
-            self.mrs.write_address.next = bit_cast::<10, 11>(self.cleared.q.val());
+            self.mrs.write_address.next = self.cleared.q.val().get_bits::<LOG_MRS>(0);
             self.mrs.write_data.next = self.no_mr.val();
             self.cleared.d.next = self.cleared.q.val() + 1;
         }
@@ -292,13 +297,13 @@ impl Logic for KeyCheck {
         }
         self.head_qpn.next = self.head.data.val().qpn;
         self.head_rkey.next = self.head.data.val().rkey;
-        self.qps.read_address.next = self.head_qpn.val().get_bits::<8>(0);
-        self.mrs.read_address.next = self.head_rkey.val().get_bits::<10>(8);
+        self.qps.read_address.next = self.head_qpn.val().get_bits::<LOG_QPS>(0);
+        self.mrs.read_address.next = self.head_rkey.val().get_bits::<LOG_MRS>(8);
         self.first.d.next = self.head.data.val();
         self.first_valid.d.next = self.takes.val() | self.starts.val();
         self.first_start.d.next = self.starts.val();
         if self.starts.val() {
-            self.first.d.next.qpn = bit_cast::<24, 8>(self.start_qpn.q.val());
+            self.first.d.next.qpn = bit_cast::<24, LOG_QPS>(self.start_qpn.q.val());
             self.first.d.next.psn = self.start_psn.q.val();
         }
 
@@ -315,7 +320,7 @@ impl Logic for KeyCheck {
         self.wide_mtu.next = bit_cast::<32, 13>(self.mtu_bytes.val());
 
         self.has_qp.d.next =
-            (self.qpn.val().get_bits::<16>(8) == 0) & ((self.qps.read_data.val().state == 2) | (self.qps.read_data.val().state == 3));
+            (self.qpn.val() < self.qpn_end.val()) & ((self.qps.read_data.val().state == 2) | (self.qps.read_data.val().state == 3));
         self.is_rts.d.next = self.qps.read_data.val().state == 3;
         self.has_peer.d.next = (self.qps.read_data.val().remote_ip == self.first.q.val().source_ip)
             & (self.qps.read_data.val().ipv6 == self.first.q.val().ipv6);
@@ -324,7 +329,7 @@ impl Logic for KeyCheck {
             & self.mrs.read_data.val().is_writable
             & (self.mrs.read_data.val().tag == self.rkey.val().get_bits::<8>(0))
             & (self.mrs.read_data.val().pd == self.qps.read_data.val().pd)
-            & (self.rkey.val().get_bits::<14>(18) == 0);
+            & (self.rkey.val() < self.key_end.val());
         self.distance.d.next = self.first.q.val().va - self.mrs.read_data.val().base;
         self.is_below.d.next = self.first.q.val().va < self.mrs.read_data.val().base;
         self.room.d.next = self.mrs.read_data.val().len - self.wide_dma_len.val();
@@ -354,14 +359,14 @@ impl Logic for KeyCheck {
         self.second.d.next.is_last = self.opcode.val() == 8;
         self.second.d.next.is_only = self.opcode.val() == 10;
         self.second.d.next.ack_req = self.first.q.val().ack_req;
-        self.second.d.next.qpn = self.qpn.val().get_bits::<8>(0);
+        self.second.d.next.qpn = self.qpn.val().get_bits::<LOG_QPS>(0);
         self.second.d.next.psn = self.first.q.val().psn;
         self.second.d.next.syndrome = self.first.q.val().syndrome;
         self.second.d.next.len = self.len.val();
         self.second.d.next.offset = self.first.q.val().offset;
         self.second.d.next.dma_len = self.first.q.val().dma_len;
         self.second.d.next.bus = self.first.q.val().va + self.mrs.read_data.val().delta;
-        self.second.d.next.mr_index = self.rkey.val().get_bits::<10>(8);
+        self.second.d.next.mr_index = self.rkey.val().get_bits::<LOG_MRS>(8);
         self.second.d.next.life = self.mrs.read_data.val().life;
 
         // Second stage.
@@ -394,3 +399,6 @@ impl Logic for KeyCheck {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,6 +3,8 @@
 mod ack_gate;
 mod buffer;
 mod decide;
+#[cfg(test)]
+mod frames;
 mod front;
 mod front_records;
 mod front_top;
@@ -14,6 +16,8 @@ mod parse;
 mod path;
 mod respond_records;
 mod responder;
+#[cfg(test)]
+mod samples;
 mod scatter;
 
 pub use ack_gate::AckGate;

@@ -556,3 +556,6 @@ impl Logic for RxParse {
         self.checks.next.needed = self.needed9.q.val();
     }
 }
+
+#[cfg(test)]
+mod tests;

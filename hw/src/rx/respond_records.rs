@@ -2,6 +2,8 @@
 
 use rust_hdl::prelude::*;
 
+use crate::bus::{MrIndex, Qpn};
+
 /// A packet that was looked up and checked as far as that goes without the state of its QP.
 /// At most one of `is_start`, `is_stray`, `is_ack`, `is_foreign` and `is_request` is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -33,7 +35,7 @@ pub struct Checked {
     /// AckReq.
     pub ack_req: Bit,
     /// QP.
-    pub qpn: Bits<8>,
+    pub qpn: Qpn,
     /// PSN.
     pub psn: Bits<24>,
     /// AETH syndrome.
@@ -47,7 +49,7 @@ pub struct Checked {
     /// Bus address of the RETH's address.
     pub bus: Bits<64>,
     /// Index of the region.
-    pub mr_index: Bits<10>,
+    pub mr_index: MrIndex,
     /// Which registration of that index it was.
     pub life: Bits<40>,
 }
@@ -69,7 +71,7 @@ pub struct RxAction {
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct AckRecord {
     /// The QP that answers.
-    pub qpn: Bits<8>,
+    pub qpn: Qpn,
     /// PSN to acknowledge or to refuse.
     pub psn: Bits<24>,
     /// AETH syndrome.

@@ -11,7 +11,7 @@
 //! | `entered` | out | heads taken since reset, modulo 2^16 |
 //! | `count_*` | out | pulses, one packet each |
 //! | `query_qpn`, `query_*` | in, out | a QP's state, one clock later |
-//! | `ready` | out | low while tables are cleared after a reset, 1024 clocks |
+//! | `ready` | out | low while tables are cleared after a reset, as many clocks as there are most objects of a kind |
 //!
 //! Latency: six clocks from a head to what comes of it. Throughput: a head every two clocks, of
 //! one QP or of many. The pipeline never stops half-way: a head is taken only while the FIFOs behind
@@ -25,7 +25,7 @@
 use rust_hdl::prelude::*;
 
 use super::{AckRecord, Decide, KeyCheck, RxAction};
-use crate::bus::{AckIn, EventReq, MrWrite, QpWrite, RxHead, StreamSink, StreamSource};
+use crate::bus::{AckIn, EventReq, MrWrite, QpWrite, Qpn, RxHead, StreamSink, StreamSource};
 use crate::prim::Fifo;
 
 /// Lookup, decision and the queues behind.
@@ -47,7 +47,7 @@ pub struct Responder {
     pub count_out_of_order: Signal<Out, Bit>,
     pub count_no_qp: Signal<Out, Bit>,
     pub count_not_executed: Signal<Out, Bit>,
-    pub query_qpn: Signal<In, Bits<8>>,
+    pub query_qpn: Signal<In, Qpn>,
     pub query_expected_psn: Signal<Out, Bits<24>>,
     pub query_msn: Signal<Out, Bits<24>>,
     pub query_dead: Signal<Out, Bit>,

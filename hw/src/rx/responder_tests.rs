@@ -2,49 +2,11 @@
 
 use std::collections::VecDeque;
 
+use verbena_abi::limits;
+
 use super::*;
-use crate::bus::{MrEntry, QpContext};
-use crate::prim::pack;
+use crate::rx::samples::{only, wire, Head, Mr, Qp, MRS, QPS};
 use crate::testing::{Bench, Monitor, Stalls};
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Head {
-    opcode: u8,
-    ack_req: bool,
-    pad: u8,
-    qpn: u32,
-    psn: u32,
-    va: u64,
-    rkey: u32,
-    dma_len: u32,
-    syndrome: u8,
-    len: u32,
-    offset: u8,
-    ipv6: bool,
-    ip: u8,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Qp {
-    state: u8,
-    access: u8,
-    mtu: u8,
-    pd: u16,
-    ipv6: bool,
-    ip: u8,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Mr {
-    valid: bool,
-    tag: u8,
-    pd: u16,
-    access: u8,
-    base: u64,
-    len: u64,
-    delta: u64,
-    life: u64,
-}
 
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
@@ -89,11 +51,16 @@ struct Model {
 
 impl Model {
     fn new() -> Self {
-        Self { qps: vec![Qp::default(); 256], mrs: vec![Mr::default(); 1024], states: vec![State::default(); 256], ..Default::default() }
+        Self {
+            qps: vec![Qp::default(); limits::QPS],
+            mrs: vec![Mr::default(); limits::MRS],
+            states: vec![State::default(); limits::QPS],
+            ..Default::default()
+        }
     }
 
     fn take(&mut self, clock: u64, head: Head) {
-        let (qp, mr) = (self.qps[head.qpn as usize % 256], self.mrs[(head.rkey >> 8) as usize % 1024]);
+        let (qp, mr) = (self.qps[head.qpn as usize % limits::QPS], self.mrs[(head.rkey >> 8) as usize % limits::MRS]);
         self.under_way.push_back((clock, Item::Head(head, qp, mr)));
     }
 
@@ -129,7 +96,7 @@ impl Model {
     fn decide(&mut self, head: &Head, qp: &Qp, mr: &Mr) -> Option<u64> {
         let is_ack = head.opcode == 0x11;
         let lives = if is_ack { qp.state == 3 } else { qp.state == 2 || qp.state == 3 };
-        if head.qpn > 255 || !lives || qp.ip != head.ip || qp.ipv6 != head.ipv6 {
+        if head.qpn as usize >= limits::QPS || !lives || qp.ip != head.ip || qp.ipv6 != head.ipv6 {
             self.counts[3] += 1;
             return None;
         }
@@ -190,7 +157,7 @@ impl Model {
         let (cursor, index, life) = match state.message {
             None => {
                 let is_granted = mr.valid
-                    && head.rkey >> 8 < 1024
+                    && ((head.rkey >> 8) as usize) < limits::MRS
                     && mr.tag == head.rkey as u8
                     && mr.pd == qp.pd
                     && mr.access & 2 != 0
@@ -199,7 +166,7 @@ impl Model {
                 if head.dma_len != 0 && !is_granted {
                     return self.refuse(head, 0x62);
                 }
-                (head.va.wrapping_add(mr.delta), (head.rkey >> 8) as usize % 1024, mr.life)
+                (head.va.wrapping_add(mr.delta), (head.rkey >> 8) as usize % limits::MRS, mr.life)
             }
             Some(message) => {
                 if !self.mrs[message.mr].valid || self.mrs[message.mr].life != message.life {
@@ -236,25 +203,6 @@ struct Pair {
     mr_write: Option<(usize, Mr)>,
 }
 
-fn wire(head: &Head) -> RxHead {
-    RxHead {
-        opcode: (head.opcode as u64).to_bits(),
-        ack_req: head.ack_req,
-        pad: (head.pad as u64).to_bits(),
-        qpn: (head.qpn as u64).to_bits(),
-        psn: (head.psn as u64).to_bits(),
-        va: head.va.to_bits(),
-        rkey: (head.rkey as u64).to_bits(),
-        dma_len: (head.dma_len as u64).to_bits(),
-        syndrome: (head.syndrome as u64).to_bits(),
-        len: (head.len as u64).to_bits(),
-        offset: (head.offset as u64).to_bits(),
-        ipv6: head.ipv6,
-        source_ip: pack(&[head.ip; 16]),
-        ..Default::default()
-    }
-}
-
 impl Pair {
     fn new(name: &str, mut stalls: impl FnMut() -> Stalls) -> Self {
         let mut pair = Self {
@@ -278,7 +226,7 @@ impl Pair {
         let begin = self.bench.clock_count();
         while !self.bench.uut.ready.val() {
             self.bench.edge();
-            assert!(self.bench.clock_count() - begin < 1100, "ready does not come");
+            assert!(self.bench.clock_count() - begin < (1 << limits::LOG_OBJECTS) + 76, "ready does not come");
         }
     }
 
@@ -288,30 +236,11 @@ impl Pair {
         uut.head.data.next = self.offered.as_ref().map(wire).unwrap_or_default();
         uut.qp_write.next = QpWrite::default();
         if let Some((qpn, qp, clear, start_rx, psn)) = self.qp_write {
-            let context = QpContext {
-                state: (qp.state as u64).to_bits(),
-                flags: (qp.ipv6 as u64).to_bits(),
-                access: (qp.access as u64).to_bits(),
-                mtu: (qp.mtu as u64).to_bits(),
-                pd: (qp.pd as u64).to_bits(),
-                rq_psn: (psn as u64).to_bits(),
-                remote_ip: pack(&[qp.ip; 16]),
-                ..Default::default()
-            };
-            uut.qp_write.next = QpWrite { valid: true, qpn: (qpn as u64).to_bits(), start_rx, clear, context, ..Default::default() };
+            uut.qp_write.next = qp.broadcast(qpn as usize, clear, start_rx, psn);
         }
         uut.mr_write.next = MrWrite::default();
         if let Some((index, mr)) = self.mr_write {
-            let entry = MrEntry {
-                valid: mr.valid,
-                tag: (mr.tag as u64).to_bits(),
-                pd: (mr.pd as u64).to_bits(),
-                access: (mr.access as u64).to_bits(),
-                base: mr.base.to_bits(),
-                len: mr.len.to_bits(),
-                delta: mr.delta.to_bits(),
-            };
-            uut.mr_write.next = MrWrite { valid: true, index: index.to_bits(), entry };
+            uut.mr_write.next = mr.broadcast(index);
         }
         self.actions.before(&mut uut.action);
         self.acks.before(&mut uut.ack);
@@ -414,25 +343,6 @@ fn number<const N: usize>(bits: Bits<N>) -> u64 {
     (0..N).fold(0, |value, bit| value | (bits.get_bit(bit) as u64) << bit)
 }
 
-const QPS: [(u8, Qp); 6] = [
-    (1, Qp { state: 3, access: 2, mtu: 1, pd: 7, ipv6: false, ip: 9 }),
-    (2, Qp { state: 2, access: 7, mtu: 2, pd: 7, ipv6: true, ip: 8 }),
-    (3, Qp { state: 3, access: 5, mtu: 3, pd: 7, ipv6: false, ip: 9 }),
-    (4, Qp { state: 6, access: 7, mtu: 3, pd: 7, ipv6: false, ip: 9 }),
-    (6, Qp { state: 3, access: 2, mtu: 5, pd: 0xFFFF, ipv6: false, ip: 6 }),
-    (7, Qp { state: 1, access: 7, mtu: 3, pd: 7, ipv6: false, ip: 9 }),
-];
-
-const MRS: [(usize, Mr); 7] = [
-    (0, Mr { valid: true, tag: 1, pd: 7, access: 3, base: 0x1_0000, len: 0x10_0000, delta: 0x7000_1000, life: 0 }),
-    (1, Mr { valid: true, tag: 2, pd: 7, access: 3, base: 0xFFFF_FFFF_FFFF_F000, len: 0x1000, delta: 0x5000, life: 0 }),
-    (2, Mr { valid: true, tag: 3, pd: 7, access: 5, base: 0x1_0000, len: 0x10_0000, delta: 0, life: 0 }),
-    (3, Mr { valid: true, tag: 4, pd: 8, access: 3, base: 0x1_0000, len: 0x10_0000, delta: 0, life: 0 }),
-    (1023, Mr { valid: true, tag: 0xFF, pd: 7, access: 2, base: 0x123, len: 0x301, delta: u64::MAX, life: 0 }),
-    (5, Mr { valid: true, tag: 6, pd: 7, access: 3, base: 0, len: u64::MAX, delta: 0, life: 0 }),
-    (9, Mr { valid: true, tag: 7, pd: 0xFFFF, access: 3, base: 0x1000, len: 0x1_0000_0000, delta: 0x40, life: 0 }),
-];
-
 /// Makes packets, most of them right, as far as it knows what the responder has seen.
 struct Peer {
     random: Stalls,
@@ -486,7 +396,7 @@ impl Peer {
         };
         head.pad = (head.len.wrapping_neg() & 3) as u8;
         head.dma_len = total;
-        let index = if qpn == 6 { 9 } else { self.pick(&[0, 0, 0, 1, 1023, 5]) };
+        let index = if qpn == 6 { 9 } else { self.pick(&[0, 0, 0, 1, limits::MRS - 1, 5]) };
         let mr = model.mrs[index];
         let slack = mr.len.saturating_sub(total as u64);
         let shift = if slack == 0 { 0 } else { self.below(slack) };
@@ -590,11 +500,6 @@ fn random_packets_are_decided_as_the_rules_say() {
 #[test]
 fn random_packets_of_another_seed_are_decided_as_the_rules_say() {
     run_random("responder_random_2", 2000, 1500);
-}
-
-fn only(psn: u32, len: u32) -> Head {
-    let pad = (len.wrapping_neg() & 3) as u8;
-    Head { opcode: 0x0A, ack_req: true, pad, qpn: 1, psn, va: 0x1_0000, rkey: 1, dma_len: len, len, ip: 9, ..Default::default() }
 }
 
 #[test]

@@ -16,7 +16,8 @@
 //! taken only while there is room for all that are under way.
 
 use rust_hdl::prelude::*;
-use verbena_abi::{limits, queue};
+use verbena_abi::limits::{self, LOG_MRS};
+use verbena_abi::queue;
 
 use super::headers::header_bytes;
 use crate::bus::{MrEntry, MrWrite, Piece, QpContext, QpWrite, SgeItem, StreamSink, StreamSource, WqeHead};
@@ -216,7 +217,7 @@ impl Logic for KeyCheck {
         self.valid1.d.next = self.take.val() & self.item.valid.val();
         self.item1.d.next = self.item.data.val();
         self.key0.next = self.item.data.val().lkey;
-        self.mr_ram.read_address.next = self.key0.val().get_bits::<10>(8);
+        self.mr_ram.read_address.next = self.key0.val().get_bits::<LOG_MRS>(8);
         self.qp_ram.read_address.next = self.item.data.val().qpn;
 
         self.valid2.d.next = self.valid1.q.val();
@@ -421,7 +422,7 @@ mod tests {
                             2 => (base - 1, 2, key(good)),
                             3 => (base + at, 1, key(6)),
                             4 => (base + at, 1, key(8 - good)),
-                            5 => (base + at, 1, key(good) | 0x400 << 8),
+                            5 => (base + at, 1, key(good) | (limits::MRS as u64) << 8),
                             6 => (u64::MAX - 3, 8, key(good)),
                             7 => (random.random(), 0, 0),
                             8 => (0x3FF0_0000, 0x8000_0000 - at % 2, key(0x3FF)),

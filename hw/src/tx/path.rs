@@ -20,7 +20,7 @@ pub struct TxPath {
     pub ipv4: Signal<In, Bits<32>>,
     pub ipv6: Signal<In, Bits<128>>,
     pub bell: StreamSink<SqBell>,
-    pub halt: StreamSink<Bits<8>>,
+    pub halt: StreamSink<Qpn>,
     pub ack: StreamSink<AckReq>,
     pub issue: StreamSource<Issue>,
     pub fetch_req: StreamSource<ReadReq>,
@@ -36,7 +36,7 @@ pub struct TxPath {
     pub sent: Signal<Out, Bit>,
     pub sent_ack: Signal<Out, Bit>,
     pub sent_nak: Signal<Out, Bit>,
-    pub query_qpn: Signal<In, Bits<8>>,
+    pub query_qpn: Signal<In, Qpn>,
     pub query_producer: Signal<Out, Bits<16>>,
     pub query_fetched: Signal<Out, Bits<16>>,
     pub query_next_psn: Signal<Out, Bits<24>>,
@@ -53,8 +53,8 @@ pub struct TxPath {
     merge: Merge,
     icrc: Icrc,
     // Each failed queue pair is told to both who keep a state for it.
-    halt_scheduler: Fifo<Bits<8>, 1, 2>,
-    halt_segment: Fifo<Bits<8>, 1, 2>,
+    halt_scheduler: Fifo<Qpn, 1, 2>,
+    halt_segment: Fifo<Qpn, 1, 2>,
     both_take: Signal<Local, Bit>,
     item: Signal<Local, SgeItem>,
     is_fetched: DFF<Bit>,
@@ -95,8 +95,8 @@ impl Logic for TxPath {
         self.halt_segment.fill.valid.next = self.halt.valid.val() & self.both_take.val();
         self.halt_scheduler.fill.data.next = self.halt.data.val();
         self.halt_segment.fill.data.next = self.halt.data.val();
-        StreamSource::<Bits<8>>::join(&mut self.halt_scheduler.drain, &mut self.scheduler.halt);
-        StreamSource::<Bits<8>>::join(&mut self.halt_segment.drain, &mut self.segment.halt);
+        StreamSource::<Qpn>::join(&mut self.halt_scheduler.drain, &mut self.scheduler.halt);
+        StreamSource::<Qpn>::join(&mut self.halt_segment.drain, &mut self.segment.halt);
 
         StreamSink::<SqBell>::link(&mut self.bell, &mut self.scheduler.bell);
         StreamSource::<ReadReq>::link(&mut self.fetch_req, &mut self.scheduler.read);
@@ -247,25 +247,37 @@ mod tests {
         }
     }
 
-    /// Posts `requests` on one queue pair and returns the frames.
-    fn run(name: &str, flags: u8, mtu: u64, requests: &[Request], seed: u64, stall: bool) -> (Vec<u8>, Vec<Vec<u8>>, Vec<Issue>, u64) {
+    fn open(name: &str) -> Bench<TxPath> {
         let mut bench = Bench::new(name, TxPath::default(), |uut| &mut uut.clock);
-        let stalls = |n| if stall { Stalls::new(seed + n) } else { Stalls::none() };
-        let mut fetch = Host::new(seed, stall);
-        let mut payload = Host::new(seed + 10, stall);
-        let mut memory = std::mem::take(&mut fetch.memory);
-        let unit = if flags & qp_flags::TWO_UNITS != 0 { 128 } else { 64 };
-        for (i, request) in requests.iter().enumerate() {
-            let at = SQ as usize + i * unit;
-            memory[at..at + unit].copy_from_slice(&wqe(request, unit == 128));
-        }
         bench.uut.mac.next = pack(&[2, 0, 0, 0, 0, 1]);
         bench.uut.ipv4.next = pack(&[10, 0, 0, 1]);
         bench.uut.ipv6.next = pack(&core::array::from_fn::<u8, 16, _>(|i| 0x40 + i as u8));
+        bench
+    }
+
+    /// Gives a reset, waits until states are cleared, and sees that nothing comes out. The reset takes two clocks,
+    /// since pulses of what was taken in its first clock come in the second.
+    fn reset(bench: &mut Bench<TxPath>) {
         bench.uut.reset.next = true;
-        bench.cycles(2);
+        bench.cycles(1);
+        let uut = &mut bench.uut;
+        (uut.bell.valid.next, uut.halt.valid.next, uut.ack.valid.next) = (false, false, false);
+        (uut.fetch_line.valid.next, uut.payload_line.valid.next) = (false, false);
+        (uut.fetch_req.ready.next, uut.payload_req.ready.next, uut.issue.ready.next, uut.beat.ready.next) = (true, true, true, true);
+        bench.cycles(1);
         bench.uut.reset.next = false;
-        bench.cycles(260);
+        for _ in 0..(1 << verbena_abi::limits::LOG_QPS) + 4 {
+            bench.settle();
+            let uut = &bench.uut;
+            assert!(!uut.fetch_req.valid.val() && !uut.payload_req.valid.val() && !uut.issue.valid.val() && !uut.beat.valid.val());
+            assert!(!uut.fetched.val() && !uut.refused.val() && !uut.sent.val() && !uut.sent_ack.val() && !uut.sent_nak.val());
+            assert!(uut.entered.val() == 0u64 && uut.finished.val() == 0u64 && !uut.bad_bell.val());
+            bench.edge();
+        }
+    }
+
+    /// One queue pair and one region.
+    fn set_up(bench: &mut Bench<TxPath>, flags: u8, mtu: u64) {
         bench.uut.qp_write.next = context(flags, mtu);
         bench.uut.mr_write.next = MrWrite {
             valid: true,
@@ -284,41 +296,99 @@ mod tests {
         bench.uut.qp_write.next = QpWrite::default();
         bench.uut.mr_write.next = MrWrite::default();
         bench.cycles(4);
-        let mut bell = Driver::new([SqBell { qpn: QPN.into(), index: (requests.len() as u64).into() }], stalls(20));
-        let mut beats = Monitor::new(stalls(21));
-        let mut issues = Monitor::new(stalls(22));
+    }
+
+    /// What stands on the path's streams.
+    struct Card {
+        memory: Vec<u8>,
+        fetch: Host,
+        payload: Host,
+        bell: Driver<SqBell>,
+        beats: Monitor<Beat>,
+        issues: Monitor<Issue>,
+    }
+
+    impl Card {
+        /// Writes `requests` into the send queue, and rings for them with the first clock.
+        fn new(flags: u8, requests: &[Request], seed: u64, stall: bool) -> Self {
+            let stalls = |n| if stall { Stalls::new(seed + n) } else { Stalls::none() };
+            let mut fetch = Host::new(seed, stall);
+            let mut memory = std::mem::take(&mut fetch.memory);
+            let unit = if flags & qp_flags::TWO_UNITS != 0 { 128 } else { 64 };
+            for (i, request) in requests.iter().enumerate() {
+                let at = SQ as usize + i * unit;
+                memory[at..at + unit].copy_from_slice(&wqe(request, unit == 128));
+            }
+            Self {
+                memory,
+                fetch,
+                payload: Host::new(seed + 10, stall),
+                bell: Driver::new([SqBell { qpn: QPN.into(), index: (requests.len() as u64).into() }], stalls(20)),
+                beats: Monitor::new(stalls(21)),
+                issues: Monitor::new(stalls(22)),
+            }
+        }
+
+        fn clock(&mut self, bench: &mut Bench<TxPath>, is_shut: bool) {
+            self.bell.before(&mut bench.uut.bell);
+            self.fetch.before(&mut bench.uut.fetch_req, &mut bench.uut.fetch_line);
+            self.payload.before(&mut bench.uut.payload_req, &mut bench.uut.payload_line);
+            self.beats.before(&mut bench.uut.beat);
+            self.issues.before(&mut bench.uut.issue);
+            if is_shut {
+                bench.uut.beat.ready.next = false;
+                bench.uut.issue.ready.next = false;
+            }
+            bench.settle();
+            self.bell.after(&bench.uut.bell);
+            self.fetch.after(&self.memory, &bench.uut.fetch_req, &bench.uut.fetch_line);
+            self.payload.after(&self.memory, &bench.uut.payload_req, &bench.uut.payload_line);
+            self.beats.after(&bench.uut.beat);
+            self.issues.after(&bench.uut.issue);
+            bench.edge();
+        }
+    }
+
+    /// Posts `requests` on one queue pair and returns the frames.
+    fn run(name: &str, flags: u8, mtu: u64, requests: &[Request], seed: u64, stall: bool) -> (Vec<u8>, Vec<Vec<u8>>, Vec<Issue>, u64) {
+        let mut bench = open(name);
+        reset(&mut bench);
+        post(bench, flags, mtu, requests, seed, stall)
+    }
+
+    fn post(
+        mut bench: Bench<TxPath>,
+        flags: u8,
+        mtu: u64,
+        requests: &[Request],
+        seed: u64,
+        stall: bool,
+    ) -> (Vec<u8>, Vec<Vec<u8>>, Vec<Issue>, u64) {
+        set_up(&mut bench, flags, mtu);
+        let mut card = Card::new(flags, requests, seed, stall);
         let start = bench.clock_count();
         let (mut quiet, mut seen, mut end) = (0, 0, start);
         let wanted = requests.iter().map(|r| packets(r.sges.iter().map(|s| s.1).sum(), 128 << mtu) as usize).sum::<usize>();
         while quiet < 700 {
-            bell.before(&mut bench.uut.bell);
-            fetch.before(&mut bench.uut.fetch_req, &mut bench.uut.fetch_line);
-            payload.before(&mut bench.uut.payload_req, &mut bench.uut.payload_line);
-            beats.before(&mut bench.uut.beat);
-            issues.before(&mut bench.uut.issue);
-            bench.settle();
-            bell.after(&bench.uut.bell);
-            fetch.after(&memory, &bench.uut.fetch_req, &bench.uut.fetch_line);
-            payload.after(&memory, &bench.uut.payload_req, &bench.uut.payload_line);
-            beats.after(&bench.uut.beat);
-            issues.after(&bench.uut.issue);
-            bench.edge();
-            if beats.got.len() != seen {
-                seen = beats.got.len();
+            card.clock(&mut bench, false);
+            let (beats, issues) = (&card.beats.got, &card.issues.got);
+            if beats.len() != seen {
+                seen = beats.len();
                 quiet = 0;
                 end = bench.clock_count();
             } else {
                 quiet += if stall { 1 } else { 3 };
             }
-            if beats.got.iter().filter(|beat| beat.last).count() >= wanted && issues.got.len() >= requests.len() {
+            if beats.iter().filter(|beat| beat.last).count() >= wanted && issues.len() >= requests.len() {
                 quiet = quiet.max(650);
             }
         }
         assert_eq!(bench.uut.entered.val(), bench.uut.finished.val());
+        assert_eq!(bench.uut.entered.val(), requests.len().to_bits::<16>());
         let clocks = end - start;
         bench.finish();
         let mut frames = vec![vec![]];
-        for beat in &beats.got {
+        for beat in &card.beats.got {
             let bytes = unpack(beat.data);
             let len = beat.bytes.to_u64() as usize;
             assert!(bytes[len..].iter().all(|byte| *byte == 0), "bytes behind the frame are zero");
@@ -328,7 +398,7 @@ mod tests {
             }
         }
         assert_eq!(frames.pop(), Some(vec![]), "the last frame is whole");
-        (memory, frames, issues.got, clocks)
+        (card.memory, frames, card.issues.got, clocks)
     }
 
     /// Checks a frame's ICRC bit by bit over a masked copy.
@@ -351,7 +421,14 @@ mod tests {
     }
 
     fn check(name: &str, flags: u8, mtu: u64, requests: &[Request], seed: u64, stall: bool) -> u64 {
-        let (memory, frames, issues, clocks) = run(name, flags, mtu, requests, seed, stall);
+        let mut bench = open(name);
+        reset(&mut bench);
+        check_on(name, bench, flags, mtu, requests, seed, stall)
+    }
+
+    fn check_on(name: &str, bench: Bench<TxPath>, flags: u8, mtu: u64, requests: &[Request], seed: u64, stall: bool) -> u64 {
+        let (memory, frames, issues, clocks) = post(bench, flags, mtu, requests, seed, stall);
+        assert_eq!(issues.len(), requests.len());
         let (ipv6, vlan) = (flags & qp_flags::IPV6 != 0, flags & qp_flags::VLAN != 0);
         let mtu_bytes = 128usize << mtu;
         let mut frames = frames.into_iter();
@@ -464,5 +541,42 @@ mod tests {
             assert_eq!(issues[1].status, 4u64);
             assert_eq!(issues[1].last_psn, issues[0].last_psn);
         }
+    }
+
+    #[test]
+    fn a_reset_in_the_middle_of_traffic_leaves_nothing_behind_and_all_works_anew() {
+        let mut bench = open("tx_reset");
+        reset(&mut bench);
+        // Early, so that requests are on their way in; late, when frames leave; and with the wire shut, so that
+        // everything is full; there is always an acknowledgement to send then.
+        for (round, clocks, shut) in [(0, 40, 400), (1, 170, 400), (2, 260, 90)] {
+            let flags = [qp_flags::VLAN | qp_flags::TWO_UNITS, 0, qp_flags::IPV6][round];
+            set_up(&mut bench, flags, 1);
+            let mut card = Card::new(flags, &random_requests(30 + round as u64, 14, 2, 3000), 30 + round as u64, round != 2);
+            for clock in 0..clocks {
+                if round == 2 {
+                    bench.uut.ack.valid.next = true;
+                    bench.uut.ack.data.next = AckReq { qpn: QPN.into(), psn: 9u64.into(), syndrome: 0x1Fu64.into(), msn: 3u64.into() };
+                }
+                card.clock(&mut bench, clock >= shut);
+            }
+            assert_ne!(bench.uut.entered.val(), 0u64, "requests are under way");
+            assert_ne!(bench.uut.entered.val(), bench.uut.finished.val(), "requests are under way, round {round}");
+            reset(&mut bench);
+            // The queue pair is not there any more.
+            bench.uut.bell.data.next = SqBell { qpn: QPN.into(), index: 1u64.into() };
+            bench.uut.bell.valid.next = true;
+            bench.cycles(1);
+            bench.uut.bell.valid.next = false;
+            let mut bad = 0;
+            for _ in 0..10 {
+                bench.settle();
+                bad += usize::from(bench.uut.bad_bell.val());
+                assert!(!bench.uut.fetch_req.valid.val());
+                bench.cycles(1);
+            }
+            assert_eq!((bad, bench.uut.entered.val()), (1, 0u64.into()));
+        }
+        check_on("tx_reset", bench, 0, 1, &random_requests(40, 7, 2, 400), 40, true);
     }
 }

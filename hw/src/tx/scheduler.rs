@@ -23,7 +23,7 @@
 use rust_hdl::prelude::*;
 use verbena_abi::{limits, queue};
 
-use crate::bus::{Fetch, QpContext, QpWrite, ReadReq, SqBell, StreamSink, StreamSource};
+use crate::bus::{Fetch, QpContext, QpWrite, Qpn, ReadReq, SqBell, StreamSink, StreamSource};
 use crate::prim::{Fifo, LutRam, Ram};
 
 /// What changes while a queue is in use.
@@ -46,7 +46,7 @@ struct SqConfig {
 /// A change that a command makes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Change {
-    qpn: Bits<8>,
+    qpn: Qpn,
     clear: Bit,
     activate: Bit,
 }
@@ -66,12 +66,12 @@ pub struct Scheduler {
     pub reset: Signal<In, Bit>,
     pub qp_write: Signal<In, QpWrite>,
     pub bell: StreamSink<SqBell>,
-    pub halt: StreamSink<Bits<8>>,
+    pub halt: StreamSink<Qpn>,
     pub read: StreamSource<ReadReq>,
     pub fetch: StreamSource<Fetch>,
     pub entered: Signal<Out, Bits<16>>,
     pub bad_bell: Signal<Out, Bit>,
-    pub query_qpn: Signal<In, Bits<8>>,
+    pub query_qpn: Signal<In, Qpn>,
     pub query_producer: Signal<Out, Bits<16>>,
     pub query_fetched: Signal<Out, Bits<16>>,
 
@@ -80,11 +80,11 @@ pub struct Scheduler {
     query_ram: LutRam<SqState, { limits::LOG_QPS }>,
     config_ram: Ram<SqConfig, { limits::LOG_QPS }>,
     depth_ram: LutRam<Bits<4>, { limits::LOG_QPS }>,
-    ready_queue: Fifo<Bits<8>, { limits::LOG_QPS }, { limits::LOG_QPS + 1 }>,
+    ready_queue: Fifo<Qpn, { limits::LOG_QPS }, { limits::LOG_QPS + 1 }>,
     changes: Fifo<Change, 1, 2>,
     reads: Fifo<ReadReq, 1, 2>,
     fetches: Fifo<Fetch, 6, 7>,
-    visited: DFF<Bits<8>>,
+    visited: DFF<Qpn>,
     waiting: DFF<Bits<16>>,
     slot: DFF<Bits<16>>,
     to_end: DFF<Bits<16>>,
@@ -99,7 +99,7 @@ pub struct Scheduler {
     change: Signal<Local, Change>,
     current: Signal<Local, SqState>,
     updated: Signal<Local, SqState>,
-    address: Signal<Local, Bits<8>>,
+    address: Signal<Local, Qpn>,
     write: Signal<Local, Bit>,
     take_change: Signal<Local, Bit>,
     take_halt: Signal<Local, Bit>,
@@ -445,7 +445,7 @@ mod tests {
                 bench.cycles(1);
                 bench.uut.qp_write.next = QpWrite::default();
             }
-            bench.cycles(260);
+            bench.cycles(limits::QPS + 4);
             for (qpn, (log_depth, two_units)) in shapes.into_iter().enumerate().take(4) {
                 set(&mut bench, write(qpn as u64, QpState::Rts, log_depth, two_units, true));
             }
@@ -522,7 +522,7 @@ mod tests {
     fn a_busy_queue_gives_eight_requests_in_four_clocks_and_busy_queues_take_turns() {
         let mut bench = Bench::new("tx_scheduler_rate", Scheduler::default(), |uut| &mut uut.clock);
         reset(&mut bench);
-        bench.cycles(256);
+        bench.cycles(limits::QPS);
         for qpn in 0..3 {
             set(&mut bench, write(qpn, QpState::Rts, 6, false, true));
         }
@@ -552,7 +552,7 @@ mod tests {
     fn nothing_more_is_fetched_of_a_halted_queue_pair_and_a_waiting_visit_lets_doorbells_pass() {
         let mut bench = Bench::new("tx_scheduler_halt", Scheduler::default(), |uut| &mut uut.clock);
         reset(&mut bench);
-        bench.cycles(256);
+        bench.cycles(limits::QPS);
         for qpn in 0..2 {
             set(&mut bench, write(qpn, QpState::Rts, 9, false, true));
         }

@@ -21,7 +21,7 @@
 use rust_hdl::prelude::*;
 use verbena_abi::{limits, queue, wire};
 
-use crate::bus::{GatherReq, Issue, PacketDesc, Piece, QpContext, QpWrite, StreamSink, StreamSource, WqeHead};
+use crate::bus::{GatherReq, Issue, PacketDesc, Piece, QpContext, QpWrite, Qpn, StreamSink, StreamSource, WqeHead};
 use crate::prim::{Fifo, LutRam};
 
 /// What changes while a queue pair sends.
@@ -34,7 +34,7 @@ struct TxState {
 /// A change that a command makes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Change {
-    qpn: Bits<8>,
+    qpn: Qpn,
     start: Bit,
     stop: Bit,
     psn: Bits<24>,
@@ -52,14 +52,14 @@ pub struct Segment {
     pub clock: Signal<In, Clock>,
     pub reset: Signal<In, Bit>,
     pub qp_write: Signal<In, QpWrite>,
-    pub halt: StreamSink<Bits<8>>,
+    pub halt: StreamSink<Qpn>,
     pub head: StreamSink<WqeHead>,
     pub piece: StreamSink<Piece>,
     pub desc: StreamSource<PacketDesc>,
     pub gather: StreamSource<GatherReq>,
     pub issue: StreamSource<Issue>,
     pub refused: Signal<Out, Bit>,
-    pub query_qpn: Signal<In, Bits<8>>,
+    pub query_qpn: Signal<In, Qpn>,
     pub query_next_psn: Signal<Out, Bits<24>>,
 
     state: DFF<State>,
@@ -82,7 +82,7 @@ pub struct Segment {
     broadcast: Signal<Local, QpWrite>,
     attributes: Signal<Local, QpContext>,
     change: Signal<Local, Change>,
-    address: Signal<Local, Bits<8>>,
+    address: Signal<Local, Qpn>,
     current: Signal<Local, TxState>,
     updated: Signal<Local, TxState>,
     write: Signal<Local, Bit>,

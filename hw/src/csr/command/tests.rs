@@ -6,6 +6,11 @@ use crate::testing::{Bench, Monitor, Stalls};
 use rust_hdl::prelude::Signal;
 use verbena_abi::queue::{CmdCq, CmdMr, CmdQp, Key};
 
+const LAST_QP: u32 = limits::QPS as u32 - 1;
+/// Clocks in which a table is cleared.
+const CLEAR_CLOCKS: u64 = 1 << limits::LOG_OBJECTS;
+const LAST_MR: u32 = limits::MRS as u32 - 1;
+
 use CommandCode::{BadIndex, BadOpcode, BadParameter, BadState, InUse, NotInUse, Ok as Done};
 use CommandOp::{CreateCq, CreateMr, CreateQp, DestroyCq, DestroyMr, DestroyQp, ModifyQp, QueryCq, QueryMr, QueryQp};
 
@@ -100,7 +105,7 @@ impl Run {
         let mut run = Self::new(name, Stalls::new(31));
         while !run.bench.uut.ready.val() {
             run.step();
-            assert!(run.bench.clock_count() < 1100, "the tables are not cleared");
+            assert!(run.bench.clock_count() < CLEAR_CLOCKS + 76, "the tables are not cleared");
         }
         run.forget();
         run
@@ -116,7 +121,8 @@ impl Run {
         self.bench.settle();
         let address = self.bench.uut.window_address.val().index();
         self.bench.uut.window_data.next = u64::from(self.window[address]).into();
-        let number = self.asked[0];
+        // The live state of a queue has its number in it, as far as it fits.
+        let number = self.asked[0] & 0xFF;
         let live = |place: u64| number * 0x100 + place;
         let uut = &mut self.bench.uut;
         uut.q_next_psn.next = live(1).into();
@@ -250,7 +256,7 @@ fn a_cq() -> CmdCq {
 
 fn a_mr() -> CmdMr {
     CmdMr {
-        key: Key::new(1023, 0x5A).0.into(),
+        key: Key::new(LAST_MR, 0x5A).0.into(),
         pd: 0xBEEF.into(),
         access: 0x7,
         base_va: 0x7000_0000_0000_0123.into(),
@@ -262,7 +268,7 @@ fn a_mr() -> CmdMr {
 
 fn a_qp() -> CmdQp {
     CmdQp {
-        qpn: 255.into(),
+        qpn: LAST_QP.into(),
         state: 1,
         flags: 5,
         access: 2,
@@ -292,7 +298,7 @@ fn a_qp() -> CmdQp {
 fn after_reset_every_entry_of_every_table_is_cleared_and_then_commands_are_taken() {
     let mut run = Run::new("command_clear", Stalls::none());
     run.bench.uut.tables_ready.next = false;
-    for _ in 0..1030 {
+    for _ in 0..CLEAR_CLOCKS + 6 {
         run.step();
     }
     assert!(!run.bench.uut.ready.val() && !run.bench.uut.busy.val());
@@ -304,9 +310,9 @@ fn after_reset_every_entry_of_every_table_is_cleared_and_then_commands_are_taken
     run.step();
     run.bench.settle();
     assert!(run.bench.uut.ready.val());
-    assert_eq!(run.mr_writes.iter().map(|write| write.index.to_u64()).collect::<Vec<_>>(), (0..1024).collect::<Vec<_>>());
-    assert_eq!(run.qp_writes.iter().map(|write| write.qpn.to_u64()).collect::<Vec<_>>(), (0..256).collect::<Vec<_>>());
-    assert_eq!(run.cq_writes.iter().map(|write| write.cqn.to_u64()).collect::<Vec<_>>(), (0..256).collect::<Vec<_>>());
+    assert_eq!(run.mr_writes.iter().map(|write| write.index.to_u64()).collect::<Vec<_>>(), (0..limits::MRS as u64).collect::<Vec<_>>());
+    assert_eq!(run.qp_writes.iter().map(|write| write.qpn.to_u64()).collect::<Vec<_>>(), (0..limits::QPS as u64).collect::<Vec<_>>());
+    assert_eq!(run.cq_writes.iter().map(|write| write.cqn.to_u64()).collect::<Vec<_>>(), (0..limits::CQS as u64).collect::<Vec<_>>());
     assert!(run.mr_writes.iter().all(|write| write.entry == MrEntry::default()));
     assert!(run.qp_writes.iter().all(|write| write.clear && write.context == QpContext::default()));
     assert!(run.cq_writes.iter().all(|write| write.entry == CqEntry::default()));
@@ -352,8 +358,8 @@ fn a_region_is_created_queried_and_destroyed_by_its_whole_key() {
         len: 0x1_0000_0001u64.into(),
         delta: 0x23u64.wrapping_sub(0x7000_0000_0000_0123).into(),
     };
-    assert_eq!(run.mr_writes, [MrWrite { valid: true, index: 1023u64.into(), entry }]);
-    let other_tag = CmdMr { key: Key::new(1023, 0x5B).0.into(), ..a_mr() };
+    assert_eq!(run.mr_writes, [MrWrite { valid: true, index: u64::from(LAST_MR).into(), entry }]);
+    let other_tag = CmdMr { key: Key::new(LAST_MR, 0x5B).0.into(), ..a_mr() };
     run.mr(CreateMr, &other_tag, InUse);
     run.mr(DestroyMr, &other_tag, NotInUse);
     run.mr(QueryMr, &other_tag, Done);
@@ -361,10 +367,10 @@ fn a_region_is_created_queried_and_destroyed_by_its_whole_key() {
     run.mr(QueryMr, &a_mr(), Done);
     assert_eq!(run.results, [1, 0, 0, 0, 0, 0, 0, 0]);
     run.mr(DestroyMr, &a_mr(), Done);
-    assert_eq!(run.mr_writes, [MrWrite { valid: true, index: 1023u64.into(), entry: MrEntry::default() }]);
+    assert_eq!(run.mr_writes, [MrWrite { valid: true, index: u64::from(LAST_MR).into(), entry: MrEntry::default() }]);
     run.mr(DestroyMr, &a_mr(), NotInUse);
     for op in [CreateMr, DestroyMr, QueryMr] {
-        for index in [0, 1024, 0xFF_FC01] {
+        for index in [0, LAST_MR + 1, 0xFF_FC01] {
             run.mr(op, &CmdMr { key: Key::new(index, 1).0.into(), ..a_mr() }, BadIndex);
         }
     }
@@ -413,7 +419,7 @@ fn a_queue_pair_goes_to_rts_with_its_whole_context() {
             progress_address: 0x5555_6666_7777_8884u64.into(),
             sq_log_depth: 9u64.into(),
         };
-        assert_eq!(run.qp_writes, [QpWrite { valid: true, qpn: 255u64.into(), start_rx, start_tx, clear: false, context }]);
+        assert_eq!(run.qp_writes, [QpWrite { valid: true, qpn: u64::from(LAST_QP).into(), start_rx, start_tx, clear: false, context }]);
     }
     assert_eq!(run.qp(QueryQp, &a_qp(), Done), 32);
     assert_eq!(run.results, [3, 0xFF01, 0xFF02, 0xFF03, 0xFF04, 0xFF05, 0xFF06, 0xFF07]);
@@ -428,7 +434,7 @@ fn a_queue_pair_goes_to_rts_with_its_whole_context() {
     run.go_to(QpState::Error, Done);
     assert!(!run.qp_writes[0].clear && run.qp_writes[0].context.state == 6u64);
     run.qp(DestroyQp, &a_qp(), Done);
-    assert_eq!(run.qp_writes, [QpWrite { valid: true, qpn: 255u64.into(), clear: true, ..Default::default() }]);
+    assert_eq!(run.qp_writes, [QpWrite { valid: true, qpn: u64::from(LAST_QP).into(), clear: true, ..Default::default() }]);
     run.qp(QueryQp, &a_qp(), NotInUse);
     run.bench.finish();
 }
@@ -467,7 +473,7 @@ fn a_queue_pair_with_a_bad_argument_is_refused() {
     run.qp(CreateQp, &a_qp(), BadParameter);
     run.cq(CreateCq, &a_cq(), Done);
     for op in [CreateQp, ModifyQp, QueryQp, DestroyQp] {
-        for qpn in [0, 1, 256, 0x100_00FF] {
+        for qpn in [0, 1, LAST_QP + 1, 0x100_00FF] {
             run.qp(op, &CmdQp { qpn: qpn.into(), ..a_qp() }, BadIndex);
         }
     }
@@ -635,7 +641,7 @@ fn a_reset_in_the_middle_forgets_command_and_tables() {
     run.bench.uut.reset.next = false;
     run.bench.settle();
     assert!(!run.bench.uut.busy.val() && !run.bench.uut.ready.val() && run.bench.uut.done_tag.val() == 0u64);
-    for _ in 0..1026 {
+    for _ in 0..CLEAR_CLOCKS + 2 {
         run.step();
     }
     assert!(run.bench.uut.ready.val());

@@ -1,212 +1,10 @@
 //! Frames of other tools and of our own, good and damaged, against a model that parses byte by byte.
 
 use super::*;
-use crate::prim::{crc32_step, pack, unpack};
+use crate::prim::{pack, unpack};
+use crate::rx::frames::{build, damage, essence, icrc, model, offsets, random_plan, Plan, IPV4, IPV6, MAC, UNKNOWN};
 use crate::testing::{Bench, Monitor, Stalls};
-use verbena_abi::wire::{RxVerdict, ICRC_SEED};
-
-const MAC: [u8; 6] = [0x02, 0x11, 0x22, 0x33, 0x44, 0x55];
-const IPV4: [u8; 4] = [192, 0, 2, 77];
-const IPV6: [u8; 16] = [0x20, 1, 0xd, 0xb8, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11];
-
-/// A frame to build; everything else is random.
-#[derive(Clone, Copy, Debug)]
-struct Plan {
-    vlan: bool,
-    ipv6: bool,
-    opcode: u8,
-    len: usize,
-}
-
-/// Bytes between BTH and payload, or nothing for opcodes that are not let through.
-fn extension(opcode: u8) -> Option<usize> {
-    Some(match opcode {
-        0x00 | 0x01 | 0x02 | 0x04 | 0x07 | 0x08 | 0x0E | 0x81 => 0,
-        0x03 | 0x05 | 0x09 | 0x16 | 0x17 | 0x0D | 0x0F | 0x10 | 0x11 => 4,
-        0x64 => 8,
-        0x12 | 0x65 => 12,
-        0x06 | 0x0A | 0x0C => 16,
-        0x0B => 20,
-        0x13 | 0x14 => 28,
-        _ => return None,
-    })
-}
-
-/// Where the parts of a frame begin, by its types; nothing if it is no IP frame.
-fn offsets(frame: &[u8]) -> Option<(bool, bool, usize, usize)> {
-    let vlan = frame[12..14] == [0x81, 0x00];
-    let l3 = if vlan { 18 } else { 14 };
-    match frame[l3 - 2..l3] {
-        [0x08, 0x00] => Some((vlan, false, l3, l3 + 20)),
-        [0x86, 0xDD] => Some((vlan, true, l3, l3 + 40)),
-        _ => None,
-    }
-}
-
-/// The ICRC of `frame[l3..end]`, from the definition: masked copy, eight bytes of ones in front.
-fn icrc(frame: &[u8], ipv6: bool, l3: usize, l4: usize, end: usize) -> [u8; 4] {
-    let mut copy = frame[..end].to_vec();
-    if ipv6 {
-        copy[l3] |= 0x0F;
-        copy[l3 + 1..l3 + 4].fill(0xFF);
-        copy[l3 + 7] = 0xFF;
-    } else {
-        copy[l3 + 1] = 0xFF;
-        copy[l3 + 8] = 0xFF;
-        copy[l3 + 10..l3 + 12].fill(0xFF);
-    }
-    copy[l4 + 6..l4 + 8].fill(0xFF);
-    copy[l4 + 12] = 0xFF;
-    assert_eq!(crc32_step(!0, &[0xFF; 8]), ICRC_SEED);
-    (!crc32_step(ICRC_SEED, &copy[l3..])).to_le_bytes()
-}
-
-fn build(plan: Plan, random: &mut Stalls) -> Vec<u8> {
-    let mut byte = || random.random() as u8;
-    let mut frame = MAC.to_vec();
-    frame.extend((0..6).map(|_| byte()));
-    if plan.vlan {
-        frame.extend([0x81, 0x00, byte(), byte()]);
-    }
-    frame.extend(if plan.ipv6 { [0x86, 0xDD] } else { [0x08, 0x00] });
-    let pad = plan.len.wrapping_neg() % 4;
-    let extension = extension(plan.opcode).unwrap_or(0);
-    let udp_len = 8 + 12 + extension + plan.len + pad + 4;
-    let l3 = frame.len();
-    if plan.ipv6 {
-        frame.extend([0x60 | byte() >> 4, byte(), byte(), byte()]);
-        frame.extend((udp_len as u16).to_be_bytes());
-        frame.extend([17, byte()]);
-        frame.extend((0..16).map(|_| byte()));
-        frame.extend(IPV6);
-    } else {
-        frame.extend([0x45, byte()]);
-        frame.extend((udp_len as u16 + 20).to_be_bytes());
-        frame.extend([byte(), byte(), 0x40, 0, byte(), 17, byte(), byte()]);
-        frame.extend((0..4).map(|_| byte()));
-        frame.extend(IPV4);
-    }
-    let l4 = frame.len();
-    frame.extend([byte(), byte(), 0x12, 0xB7]);
-    frame.extend((udp_len as u16).to_be_bytes());
-    frame.extend([byte(), byte()]);
-    frame.extend([plan.opcode, byte() & 0xC0 | (pad as u8) << 4, 0x7F | byte(), 0xFF, byte(), byte(), byte(), byte() | 1]);
-    frame.extend((0..4 + extension + plan.len + pad).map(|_| byte()));
-    let icrc = icrc(&frame, plan.ipv6, l3, l4, frame.len());
-    frame.extend(icrc);
-    frame
-}
-
-fn number(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
-}
-
-/// Payload length that the model gives where none can be told; no frame has it.
-const UNKNOWN: u64 = 0xFFFF;
-
-/// What the front must report of a frame; also where the payload of an accepted one lies.
-fn model(frame: &[u8], is_bad: bool, promiscuous: bool) -> (RxReport, usize, usize) {
-    let mut report = RxReport::default();
-    let verdict = |report: RxReport, verdict: RxVerdict| (RxReport { verdict: (verdict as u8).to_bits(), ..report }, 0, 0);
-    let mut padded = frame.to_vec();
-    padded.resize(frame.len().max(128), 0);
-    let header = offsets(&padded).filter(|(_, ipv6, l3, l4)| {
-        let ip = &padded[*l3..];
-        let is_udp = if *ipv6 { ip[0] >> 4 == 6 && ip[6] == 17 } else { ip[0] == 0x45 && number(&ip[6..8]) & 0x3FFF == 0 && ip[9] == 17 };
-        is_udp && number(&padded[l4 + 2..l4 + 4]) == 4791
-    });
-    report.is_roce = header.is_some();
-    let Some((vlan, ipv6, l3, l4)) = header.filter(|_| !is_bad) else {
-        return verdict(report, if is_bad { RxVerdict::BadFrame } else { RxVerdict::NotOurs });
-    };
-    let address = if ipv6 { padded[l3 + 24..l3 + 40] == IPV6 } else { padded[l3 + 16..l3 + 20] == IPV4 };
-    if !promiscuous && (padded[..6] != MAC || !address) {
-        return verdict(report, RxVerdict::NotOurs);
-    }
-    let udp_len = number(&padded[l4 + 4..l4 + 6]) as usize;
-    let ip_len = number(&if ipv6 { [padded[l3 + 4], padded[l3 + 5]] } else { [padded[l3 + 2], padded[l3 + 3]] }) as usize;
-    let bth = l4 + 8;
-    let opcode = padded[bth];
-    let flags = padded[bth + 1];
-    let pad = usize::from(flags >> 4 & 3);
-    let used = 24 + extension(opcode).unwrap_or(0) + pad;
-    let payload = udp_len.saturating_sub(used);
-    let has_bth = frame.len() >= bth + 12;
-    let extension_end = 12 + extension(opcode).unwrap_or(0);
-    let has_extension = udp_len >= 12 + extension_end && frame.len() >= bth + extension_end;
-    report.has_reth = has_extension && matches!(opcode, 0x06 | 0x0A | 0x0B | 0x0C);
-    report.has_aeth = has_extension && matches!(opcode, 0x0D | 0x0F..=0x12);
-    report.has_imm = has_extension && matches!(opcode, 0x03 | 0x05 | 0x09 | 0x0B | 0x16 | 0x17 | 0x65);
-    // Without its BTH a frame has no opcode, so nobody knows where its payload would begin.
-    report.payload_len = if has_bth { payload.to_bits() } else { UNKNOWN.to_bits() };
-    if ip_len != udp_len + if ipv6 { 0 } else { 20 } || frame.len() < l4 + udp_len || udp_len < used || payload > 4096 {
-        return verdict(report, RxVerdict::Malformed);
-    }
-    let behind = &padded[bth + 12..];
-    report.opcode = opcode.to_bits();
-    report.se = flags >> 7 == 1;
-    report.migreq = flags >> 6 & 1 == 1;
-    report.pad = pad.to_bits();
-    report.tver = (flags & 15).to_bits();
-    report.pkey = number(&padded[bth + 2..bth + 4]).to_bits();
-    report.fecn = padded[bth + 4] >> 7 == 1;
-    report.becn = padded[bth + 4] >> 6 & 1 == 1;
-    report.dqpn = number(&padded[bth + 5..bth + 8]).to_bits();
-    report.ackreq = padded[bth + 8] >> 7 == 1;
-    report.psn = number(&padded[bth + 9..bth + 12]).to_bits();
-    if report.has_reth {
-        report.va = number(&behind[..8]).to_bits();
-        report.rkey = number(&behind[8..12]).to_bits();
-        report.dma_len = number(&behind[12..16]).to_bits();
-    }
-    if report.has_aeth {
-        report.syndrome = behind[0].to_bits();
-        report.msn = number(&behind[1..4]).to_bits();
-    }
-    let imm = match opcode {
-        0x03 | 0x05 | 0x09 | 0x16 | 0x17 => Some(0),
-        0x0B => Some(16),
-        0x65 => Some(8),
-        _ => None,
-    };
-    report.imm = imm.map_or(0, |at| number(&behind[at..at + 4])).to_bits();
-    report.ipv6 = ipv6;
-    report.vlan = vlan;
-    report.sport = number(&padded[l4..l4 + 2]).to_bits();
-    let end = l4 + udp_len - 4;
-    report.icrc_ok = frame[end..end + 4] == icrc(frame, ipv6, l3, l4, end);
-    let (dqpn, pkey) = (report.dqpn.to_u64(), report.pkey.to_u64());
-    if extension(opcode).is_none() || flags & 15 != 0 || pkey & 0x7FFF != 0x7FFF || dqpn == 0 {
-        return verdict(report, RxVerdict::Unsupported);
-    }
-    if !report.icrc_ok {
-        return verdict(report, RxVerdict::BadIcrc);
-    }
-    (report, end - pad - payload, payload)
-}
-
-/// Makes fields that do not count equal, so that reports can be compared as a whole.
-fn essence(mut report: RxReport) -> RxReport {
-    let verdict = report.verdict.to_u64();
-    if verdict == 3 {
-        // Header fields may lie behind the frame's end, but what is there and how long is told.
-        let RxReport { verdict, is_roce, has_reth, has_aeth, has_imm, payload_len, .. } = report;
-        return RxReport { verdict, is_roce, has_reth, has_aeth, has_imm, payload_len, ..Default::default() };
-    }
-    if verdict == 1 || verdict == 2 {
-        return RxReport { verdict: report.verdict, is_roce: report.is_roce, ..Default::default() };
-    }
-    if !report.has_reth {
-        (report.va, report.rkey, report.dma_len) = Default::default();
-    }
-    if !report.has_aeth {
-        (report.syndrome, report.msn) = Default::default();
-    }
-    if !report.has_imm {
-        report.imm = Default::default();
-    }
-    report
-}
+use verbena_abi::wire::RxVerdict;
 
 type Front = RxFront<7, 8>;
 
@@ -327,46 +125,13 @@ impl Run {
     }
 }
 
-fn random_plan(random: &mut Stalls) -> Plan {
-    const OPCODES: [u8; 28] = [
-        0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0x09, 0x0A, 0x0B, 0x0C, 0x0D, 0x0E, 0x0F, 0x10, 0x11, 0x12, 0x13, 0x14, 0x16,
-        0x17, 0x64, 0x65, 0x81, 0x15, 0x2A,
-    ];
-    let bits = random.random();
-    Plan {
-        vlan: bits & 1 == 1,
-        ipv6: bits & 2 == 2,
-        opcode: OPCODES[(bits >> 8) as usize % OPCODES.len()],
-        len: if bits & 4 == 4 { 0 } else { (bits >> 16) as usize % 150 },
-    }
-}
-
 #[test]
 fn good_and_damaged_frames_under_random_stalls_are_told_apart_and_lose_no_byte() {
     let mut random = Stalls::new(21);
     let mut frames = vec![];
     for number in 0..160 {
         let mut frame = build(random_plan(&mut random), &mut random);
-        let mut is_bad = false;
-        let bits = random.random();
-        match bits % 12 {
-            // One bit anywhere; half of them in the headers.
-            0 | 1 => {
-                let span = if bits & 64 == 64 { frame.len() } else { 60 };
-                frame[(bits >> 16) as usize % span] ^= 1 << (bits >> 8 & 7);
-            }
-            // Cut short, but not within the headers up to UDP.
-            2 => frame.truncate(62 + (bits >> 16) as usize % (frame.len() - 57)),
-            // Ethernet padding or a trailer.
-            3 | 4 => frame.extend((0..(bits >> 16) % 130).map(|_| random.random() as u8)),
-            5 => is_bad = bits & 64 == 64,
-            // A random byte in the BTH.
-            6 => {
-                let at = offsets(&frame).unwrap().3 + 8 + (bits >> 16) as usize % 12;
-                frame[at] = bits as u8;
-            }
-            _ => (),
-        }
+        let is_bad = damage(&mut frame, &mut random);
         assert!(frame.len() >= 58, "frame {number}");
         frames.push((frame, is_bad));
     }
@@ -452,7 +217,7 @@ fn what_finds_no_room_is_an_overflow_and_acknowledgements_need_none() {
 fn more_heads_than_fit_are_an_overflow() {
     let mut random = Stalls::new(25);
     let mut run = Run::new("rx_front", None);
-    for _ in 0..40 {
+    for _ in 0..140 {
         let frame = build(Plan { vlan: false, ipv6: false, opcode: 0x11, len: 0 }, &mut random);
         run.beats(&frame, false, usize::MAX, false);
     }
@@ -460,10 +225,10 @@ fn more_heads_than_fit_are_an_overflow() {
     for _ in 0..14 {
         run.clock(false);
     }
-    run.idle(60);
+    run.idle(160);
     let overflows = run.reports.iter().filter(|report| report.verdict.to_u64() == RxVerdict::Overflow as u64).count();
-    assert_eq!(overflows + run.heads.got.len(), 40);
-    assert_eq!(run.heads.got.len(), 32);
+    assert_eq!(overflows + run.heads.got.len(), 140);
+    assert_eq!(run.heads.got.len(), 128);
     run.bench.finish();
 }
 
