@@ -395,7 +395,7 @@ impl Logic for Core {
         self.m_axi_arid.next = self.dma.ar.data.val().id;
         self.m_axi_araddr.next = self.dma.ar.data.val().addr;
         self.m_axi_arlen.next = self.dma.ar.data.val().len;
-        self.m_axi_arsize.next = self.full_beat.val();
+        self.m_axi_arsize.next = self.dma.ar.data.val().size;
         self.m_axi_arburst.next = self.incrementing.val();
         self.m_axi_arvalid.next = self.dma.ar.valid.val();
         self.dma.ar.ready.next = self.m_axi_arready.val();

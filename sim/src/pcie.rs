@@ -270,7 +270,11 @@ impl HostPort {
 
     fn take_read(&mut self, output: &AxiOut) {
         let jitter = self.rng.below(self.config.read_jitter + 1);
-        let end = (output.araddr & !(LINE as u64 - 1)) + LINE as u64 * (u64::from(output.arlen) + 1);
+        let end = if output.arsize < 6 {
+            output.araddr + (1 << output.arsize)
+        } else {
+            (output.araddr & !(LINE as u64 - 1)) + LINE as u64 * (u64::from(output.arlen) + 1)
+        };
         let burst = ReadBurst {
             id: output.arid,
             at: output.araddr,
@@ -347,10 +351,14 @@ impl HostPort {
         let begins_tlp = burst.begins || burst.at % self.config.max_payload == 0;
         burst.begins = false;
         memory.read_line(line, &mut input.rdata).map_err(|at| Stray { at, id, is_write: false })?;
+        let until = (burst.end - line).min(LINE as u64) as usize;
         input.rdata[..skipped].fill(crate::memory::POISON);
-        let bytes = (LINE - skipped) as u64 + if begins_tlp { COMPLETION_OVERHEAD } else { 0 };
+        input.rdata[until..].fill(crate::memory::POISON);
+        // The link moves whole double words.
+        let moved = (until.next_multiple_of(4) - skipped / 4 * 4) as u64;
+        let bytes = moved + if begins_tlp { COMPLETION_OVERHEAD } else { 0 };
         self.down_free = self.down_free.max(clock * CLOCK) + bytes * self.per_byte;
-        burst.at = line + LINE as u64;
+        burst.at = line + until as u64;
         let is_last = burst.at == burst.end;
         (input.rid, input.rresp, input.rlast) = (id, 0, is_last);
         self.counts.read_beats += 1;

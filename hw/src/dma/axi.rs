@@ -1,7 +1,7 @@
 //! Records of the AXI4 channels, and of the bursts that requests are cut into.
 //!
-//! Every burst is INCR with full beats of 64 bytes (`arsize` and `awsize` are 6), so neither the
-//! size nor the type travels with it. The first field of a record is its least significant.
+//! Every burst is INCR with full beats of 64 bytes (`arsize` and `awsize` are 6), but for a read of a part of one
+//! line, which is a single narrow beat. The first field of a record is its least significant.
 
 use rust_hdl::prelude::*;
 
@@ -10,10 +10,12 @@ use rust_hdl::prelude::*;
 pub struct AxiAr {
     /// Transaction identifier; in flight at most once.
     pub id: Bits<8>,
-    /// Address of the first beat, a multiple of 64.
+    /// Address of the first beat, a multiple of its size.
     pub addr: Bits<64>,
     /// Beats less one.
     pub len: Bits<8>,
+    /// log2 of the bytes of a beat: 6, or less for a single beat.
+    pub size: Bits<3>,
 }
 
 /// Read data channel.

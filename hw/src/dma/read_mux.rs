@@ -113,7 +113,9 @@ mod tests {
     use crate::testing::{Bench, Driver, Monitor, Stalls};
 
     fn bursts(base: u64, count: u64) -> Vec<AxiAr> {
-        (0..count).map(|i| AxiAr { id: (i % 128).into(), addr: (base + i * 64).into(), len: (i % 8).into() }).collect()
+        (0..count)
+            .map(|i| AxiAr { id: (i % 128).into(), addr: (base + i * 64).into(), len: (i % 8).into(), size: (i % 7).into() })
+            .collect()
     }
 
     /// Sends bursts of both clients and returns what the host sees, as client and address.

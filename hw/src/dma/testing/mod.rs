@@ -34,14 +34,24 @@ pub fn to_bytes(bits: Bits<512>) -> [u8; 64] {
     std::array::from_fn(|i| u64::from(bits.get_bits::<8>(8 * i)) as u8)
 }
 
-/// The lines that a read must give.
-pub fn expected_lines(ranges: &[(u64, u64)]) -> Vec<Line> {
-    let mut lines = vec![];
-    for &(addr, len) in ranges {
+/// Tells whether `got` are the lines that reads of `ranges` must give. Bytes outside the ranges do not count.
+pub fn are_lines_of(got: &[Line], ranges: &[(u64, u64)]) -> bool {
+    let mut got = got.iter();
+    let are_all = ranges.iter().all(|&(addr, len)| {
         let (first, last) = (addr / 64, (addr + len - 1) / 64);
-        lines.extend((first..=last).map(|line| Line { data: to_bits(&pattern(line)), last: line == last }));
-    }
-    lines
+        (first..=last).all(|number| {
+            let Some(line) = got.next() else { return false };
+            let (bytes, expected) = (to_bytes(line.data), pattern(number));
+            let is_in_range = |at: usize| (addr..addr + len).contains(&(number * 64 + at as u64));
+            line.last == (number == last) && (0..64).all(|at| !is_in_range(at) || bytes[at] == expected[at])
+        })
+    });
+    are_all && got.next().is_none()
+}
+
+/// Returns how many lines reads of `ranges` give.
+pub fn count_lines(ranges: &[(u64, u64)]) -> usize {
+    ranges.iter().map(|&(addr, len)| ((addr + len - 1) / 64 - addr / 64 + 1) as usize).sum()
 }
 
 /// Requests that write `ranges` one after the other, their lines, and the memory that they leave.

@@ -18,6 +18,8 @@ struct Burst {
     id: u64,
     line: u64,
     beats: u64,
+    /// Bytes of a line that are asked for.
+    bytes: std::ops::Range<usize>,
     sent: u64,
     due: u64,
 }
@@ -39,6 +41,8 @@ pub struct ReadHost {
     pub bad_beats: u64,
     /// Bursts taken: ID, first line, beats.
     pub bursts: Vec<(u64, u64, u64)>,
+    /// What they asked for: address, log2 of the bytes of a beat.
+    pub asked: Vec<(u64, u64)>,
     /// Most bursts and most beats that were in flight at once.
     pub most: (usize, u64),
     /// Nothing is answered while set.
@@ -62,6 +66,7 @@ impl ReadHost {
             is_bad: |_| false,
             bad_beats: 0,
             bursts: vec![],
+            asked: vec![],
             most: (0, 0),
             is_paused: false,
         }
@@ -93,7 +98,7 @@ impl ReadHost {
         r.valid.next = true;
         r.data.next = AxiR {
             id: burst.id.into(),
-            data: to_bits(&pattern(line)),
+            data: to_bits(&std::array::from_fn(|i| if burst.bytes.contains(&i) { pattern(line)[i] } else { 0xDB })),
             resp: if (self.is_bad)(line) { 2u64 } else { 0 }.into(),
             last: burst.sent + 1 == burst.beats,
         };
@@ -123,12 +128,22 @@ impl ReadHost {
 
     fn take(&mut self, ar: AxiAr) {
         let (id, addr, beats) = (u64::from(ar.id), u64::from(ar.addr), u64::from(ar.len) + 1);
-        assert_eq!(addr % 64, 0, "a burst begins at a line");
+        let size = 1 << u64::from(ar.size);
+        assert!(size <= 64 && addr % size == 0 && (size == 64 || beats == 1), "a beat is aligned, and a narrow one is alone");
+        let first = addr as usize % 64;
         assert!(beats <= 8, "a burst has at most 512 bytes");
-        assert_eq!(addr / 512, (addr + beats * 64 - 1) / 512, "a burst stays in its 512 bytes");
+        assert_eq!(addr / 512, (addr / 64 + beats - 1) / 8, "a burst stays in its 512 bytes");
         assert!(self.in_flight.iter().all(|burst| burst.id != id), "ID {id} is in flight already");
-        self.in_flight.push(Burst { id, line: addr / 64, beats, sent: 0, due: self.clock + self.latency });
+        self.in_flight.push(Burst {
+            id,
+            line: addr / 64,
+            beats,
+            sent: 0,
+            bytes: first..first + size as usize,
+            due: self.clock + self.latency,
+        });
         self.bursts.push((id, addr / 64, beats));
+        self.asked.push((addr, u64::from(ar.size)));
         let lines = self.in_flight.iter().map(|burst| burst.beats).sum();
         self.most = (self.most.0.max(self.in_flight.len()), self.most.1.max(lines));
     }
