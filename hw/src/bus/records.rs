@@ -257,6 +257,8 @@ pub struct Fetch {
     pub count: Bits<4>,
     /// Each has two lines.
     pub two_units: Bit,
+    /// Nothing is posted behind them.
+    pub is_tail: Bit,
 }
 
 /// A scatter/gather entry with the request that it belongs to.
@@ -268,6 +270,8 @@ pub struct SgeItem {
     pub index: Bits<16>,
     /// Success makes a completion entry.
     pub signaled: Bit,
+    /// An acknowledgement is asked for: somebody waits for this request.
+    pub asks_ack: Bit,
     /// Solicited event.
     pub solicited: Bit,
     /// The request is malformed; there is no entry.
@@ -306,6 +310,8 @@ pub struct WqeHead {
     pub index: Bits<16>,
     /// Success makes a completion entry.
     pub signaled: Bit,
+    /// An acknowledgement is asked for.
+    pub asks_ack: Bit,
     /// Solicited event.
     pub solicited: Bit,
     /// [`verbena_abi::queue::CqeStatus`]: other than success, nothing is sent.

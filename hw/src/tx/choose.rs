@@ -10,8 +10,10 @@
 //! | `sent`, `sent_ack`, `sent_nak` | out | one clock for each, for the counters |
 //!
 //! A request packet is chosen only when its whole payload is on the card, so a frame never starves
-//! on the wire and an acknowledgement never waits for host memory. Acknowledgements go first, but
-//! after one of them a request packet that can go goes, so neither starves the other.
+//! on the wire and an acknowledgement never waits for host memory. An acknowledgement goes when no
+//! request packet can, or when 16 KiB of request packets went since the last one: while both directions
+//! are busy it costs the wire half a per cent, and those that wait meanwhile become one for each queue
+//! pair. A NAK goes first, but after any answer a request packet that can go goes.
 //!
 //! Latency: one clock. Throughput: one packet a clock.
 
@@ -20,6 +22,9 @@ use verbena_abi::wire;
 
 use crate::bus::{AckReq, PacketDesc, StreamSink, StreamSource};
 use crate::prim::Fifo;
+
+/// Bytes that a request packet takes on the wire beside its payload, about.
+const OVERHEAD: u64 = 98;
 
 #[derive(LogicBlock)]
 pub struct Choose {
@@ -37,6 +42,7 @@ pub struct Choose {
     packets: Fifo<PacketDesc, 1, 2>,
     payloads: DFF<Bits<10>>,
     was_ack: DFF<Bit>,
+    since_ack: DFF<Bits<15>>,
     total: DFF<Bits<16>>,
     is_sent: DFF<Bit>,
     is_ack: DFF<Bit>,
@@ -46,12 +52,15 @@ pub struct Choose {
     reply: Signal<Local, AckReq>,
     has_room: Signal<Local, Bit>,
     can_send: Signal<Local, Bit>,
+    refuses: Signal<Local, Bit>,
+    may_answer: Signal<Local, Bit>,
     take_ack: Signal<Local, Bit>,
     take_desc: Signal<Local, Bit>,
     takes_payload: Signal<Local, Bit>,
     desc_zero: Constant<PacketDesc>,
     ack_opcode: Constant<Bits<8>>,
     ack_syndrome: Constant<Bits<8>>,
+    overhead: Constant<Bits<15>>,
 }
 
 impl Default for Choose {
@@ -70,6 +79,7 @@ impl Default for Choose {
             packets: Default::default(),
             payloads: Default::default(),
             was_ack: Default::default(),
+            since_ack: Default::default(),
             total: Default::default(),
             is_sent: Default::default(),
             is_ack: Default::default(),
@@ -78,12 +88,15 @@ impl Default for Choose {
             reply: Default::default(),
             has_room: Default::default(),
             can_send: Default::default(),
+            refuses: Default::default(),
+            may_answer: Default::default(),
             take_ack: Default::default(),
             take_desc: Default::default(),
             takes_payload: Default::default(),
             desc_zero: Constant::new(PacketDesc::default()),
             ack_opcode: Constant::new((wire::Opcode::Acknowledge as u8).to_bits()),
             ack_syndrome: Constant::new(wire::syndrome::ACK.to_bits()),
+            overhead: Constant::new(OVERHEAD.to_bits()),
         }
     }
 }
@@ -91,7 +104,7 @@ impl Default for Choose {
 impl Logic for Choose {
     #[hdl_gen]
     fn update(&mut self) {
-        dff_setup!(self, clock, payloads, was_ack, total, is_sent, is_ack, is_nak);
+        dff_setup!(self, clock, payloads, was_ack, since_ack, total, is_sent, is_ack, is_nak);
         clock!(self, clock, packets);
         self.packets.reset.next = self.reset.val();
         StreamSource::<PacketDesc>::link(&mut self.packet, &mut self.packets.drain);
@@ -104,7 +117,9 @@ impl Logic for Choose {
         self.reply.next = self.ack.data.val();
         self.has_room.next = self.packets.fill.ready.val();
         self.can_send.next = self.desc.valid.val() & (self.payloads.q.val().any() | !self.incoming.val().len.any());
-        self.take_ack.next = self.has_room.val() & self.ack.valid.val() & !(self.was_ack.q.val() & self.can_send.val());
+        self.refuses.next = self.reply.val().syndrome != self.ack_syndrome.val();
+        self.may_answer.next = !self.can_send.val() | self.since_ack.q.val().get_bit(14) | (self.refuses.val() & !self.was_ack.q.val());
+        self.take_ack.next = self.has_room.val() & self.ack.valid.val() & self.may_answer.val();
         self.take_desc.next = self.has_room.val() & self.can_send.val() & !self.take_ack.val();
         self.ack.ready.next = self.take_ack.val();
         self.desc.ready.next = self.take_desc.val();
@@ -119,11 +134,12 @@ impl Logic for Choose {
         }
         self.is_sent.d.next = self.take_ack.val() | (self.take_desc.val() & !self.incoming.val().is_void);
         self.is_ack.d.next = self.take_ack.val();
-        self.is_nak.d.next = self.take_ack.val() & (self.reply.val().syndrome != self.ack_syndrome.val());
+        self.is_nak.d.next = self.take_ack.val() & self.refuses.val();
         self.packets.fill.valid.next = self.take_ack.val() | (self.take_desc.val() & !self.incoming.val().is_void);
         self.packets.fill.data.next = self.incoming.val();
         if self.take_ack.val() {
             self.was_ack.d.next = true;
+            self.since_ack.d.next = 0.into();
             self.packets.fill.data.next = self.desc_zero.val();
             self.packets.fill.data.next.qpn = self.reply.val().qpn;
             self.packets.fill.data.next.opcode = self.ack_opcode.val();
@@ -133,12 +149,16 @@ impl Logic for Choose {
                 (bit_cast::<32, 8>(self.reply.val().syndrome) << 24) | bit_cast::<32, 24>(self.reply.val().msn);
         } else if self.take_desc.val() {
             self.was_ack.d.next = false;
+            if !self.since_ack.q.val().get_bit(14) {
+                self.since_ack.d.next = self.since_ack.q.val() + bit_cast::<15, 13>(self.incoming.val().len) + self.overhead.val();
+            }
         }
 
         if self.reset.val() {
             self.payloads.d.next = 0.into();
             self.total.d.next = 0.into();
             self.was_ack.d.next = false;
+            self.since_ack.d.next = 0.into();
         }
     }
 }
@@ -193,7 +213,7 @@ mod tests {
         let mut ack = Driver::new(acks.iter().copied(), ack);
         let mut monitor = Monitor::new(drain);
         let payloads = descs.iter().filter(|desc| desc.len.any()).count();
-        let (mut entered, mut ready, mut was_ack) = (0, 0, false);
+        let (mut entered, mut ready, mut was_ack, mut since_ack) = (0, 0, false, 0);
         let mut expected = vec![];
         let (mut sent, mut sent_ack, mut sent_nak, mut finished) = (0, 0, 0, 0);
         let wanted = acks.len() + descs.iter().filter(|desc| !desc.is_void).count();
@@ -209,8 +229,9 @@ mod tests {
             let uut = &bench.uut;
             let has_room = uut.packets.fill.ready.val();
             let can_send = uut.desc.valid.val() && next_desc.is_some_and(|desc| !desc.len.any() || ready > 0);
-            let takes_ack = has_room && uut.ack.valid.val() && !(was_ack && can_send);
-            assert_eq!(uut.ack.valid.val() && uut.ack.ready.val(), takes_ack, "an acknowledgement goes first unless one has just gone");
+            let refuses = next_ack.is_some_and(|ack| ack.syndrome != u64::from(wire::syndrome::ACK));
+            let takes_ack = has_room && uut.ack.valid.val() && (!can_send || since_ack >= 16384 || (refuses && !was_ack));
+            assert_eq!(uut.ack.valid.val() && uut.ack.ready.val(), takes_ack, "an answer goes when it is its turn");
             let takes_desc = uut.desc.valid.val() && uut.desc.ready.val();
             assert_eq!(takes_desc, has_room && can_send && !takes_ack, "a request packet goes when its payload is here");
             assert_eq!(uut.finished.val(), finished as u64);
@@ -218,11 +239,12 @@ mod tests {
             sent_ack += usize::from(uut.sent_ack.val());
             sent_nak += usize::from(uut.sent_nak.val());
             if takes_ack {
-                was_ack = true;
+                (was_ack, since_ack) = (true, 0);
                 expected.push(answer(&next_ack.unwrap()));
             } else if takes_desc {
                 let next = next_desc.unwrap();
                 was_ack = false;
+                since_ack += next.len.to_u64() + OVERHEAD;
                 ready -= usize::from(next.len.any());
                 finished += usize::from(next.ends_request);
                 if !next.is_void {
@@ -272,7 +294,7 @@ mod tests {
         let mut bench = Bench::new("tx_choose_rate", Choose::default(), |uut| &mut uut.clock);
         reset(&mut bench);
         let free = || [Stalls::none(), Stalls::none(), Stalls::none(), Stalls::none()];
-        // Both always wait: they take turns, one a clock.
+        // Both always wait: one of them goes every clock, and then the rest of the answers.
         let descs: Vec<_> = (0..60).map(|i| packet(i, 0, false, true)).collect();
         let acks: Vec<_> = (0..60).map(reply).collect();
         assert_eq!(run(&mut bench, &descs, &acks, free(), 1000), 121);

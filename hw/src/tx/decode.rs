@@ -131,6 +131,9 @@ impl Logic for Decode {
         self.items.fill.data.next.qpn = self.fetch.data.val().qpn;
         self.items.fill.data.next.index = self.fetch.data.val().index + bit_cast::<16, 4>(self.passed.q.val());
         self.items.fill.data.next.signaled = self.kept_flags.val().get_bit(0);
+        // Of silent requests only the last one posted: an acknowledgement covers all before it.
+        self.items.fill.data.next.asks_ack =
+            self.kept_flags.val().get_bit(0) | (self.fetch.data.val().is_tail & (self.next_passed.val() == self.fetch.data.val().count));
         self.items.fill.data.next.solicited = self.kept_flags.val().get_bit(1);
         self.items.fill.data.next.is_bad = self.is_bad.q.val();
         self.items.fill.data.next.has_sge = self.left.q.val().any();
@@ -209,7 +212,8 @@ mod tests {
     impl Work {
         fn fetch(&mut self, qpn: u64, index: u64, two_units: bool, requests: &[[u8; 128]]) {
             let count = requests.len() as u64;
-            self.fetches.push(Fetch { qpn: qpn.into(), index: (index % 0x1_0000).into(), count: count.into(), two_units });
+            let is_tail = index % 3 == 0;
+            self.fetches.push(Fetch { qpn: qpn.into(), index: (index % 0x1_0000).into(), count: count.into(), two_units, is_tail });
             for (i, bytes) in requests.iter().enumerate() {
                 let is_last = i == requests.len() - 1;
                 if two_units {
@@ -228,6 +232,7 @@ mod tests {
                         qpn: qpn.into(),
                         index: ((index + i as u64) % 0x1_0000).into(),
                         signaled: bytes[1] & 1 != 0,
+                        asks_ack: bytes[1] & 1 != 0 || (is_tail && is_last),
                         solicited: bytes[1] & 2 != 0,
                         is_bad,
                         has_sge: sges > 0,

@@ -264,6 +264,7 @@ impl Logic for KeyCheck {
         self.heads.fill.data.next.qpn = self.item4.q.val().qpn;
         self.heads.fill.data.next.index = self.item4.q.val().index;
         self.heads.fill.data.next.signaled = self.item4.q.val().signaled;
+        self.heads.fill.data.next.asks_ack = self.item4.q.val().asks_ack;
         self.heads.fill.data.next.solicited = self.item4.q.val().solicited;
         self.heads.fill.data.next.status = self.success.val();
         if self.item4.q.val().is_bad {
@@ -358,6 +359,7 @@ mod tests {
                 qpn: qpn.into(),
                 index: i.into(),
                 signaled: i % 2 == 0,
+                asks_ack: i % 4 < 3,
                 solicited: i % 3 == 0,
                 is_bad,
                 has_sge: !sges.is_empty(),
@@ -394,6 +396,7 @@ mod tests {
                 qpn: qpn.into(),
                 index: i.into(),
                 signaled: common.signaled,
+                asks_ack: common.asks_ack,
                 solicited: common.solicited,
                 status: (status as u64).into(),
                 pieces: pieces.into(),

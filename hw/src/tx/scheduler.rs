@@ -250,6 +250,7 @@ impl Logic for Scheduler {
         self.fetches.fill.data.next.index = self.current.val().fetched;
         self.fetches.fill.data.next.count = self.count.q.val();
         self.fetches.fill.data.next.two_units = self.config_now.val().two_units;
+        self.fetches.fill.data.next.is_tail = self.waiting.q.val() == bit_cast::<16, 4>(self.count.q.val());
         self.ready_queue.drain.ready.next = false;
         self.ready_queue.fill.valid.next = false;
         self.ready_queue.fill.data.next = self.address.val();
@@ -423,6 +424,9 @@ mod tests {
             assert_eq!(read.addr, address(fetch.qpn.to_u64()) + slot * unit);
             assert_eq!(read.len, count * unit);
             queue.fetched += count;
+            if queue.fetched == queue.posted {
+                assert!(fetch.is_tail, "the last request posted is told");
+            }
             assert!(queue.fetched <= queue.posted, "nothing is fetched that was not posted");
             total += count;
         }

@@ -13,8 +13,8 @@
 //!
 //! Latency: two clocks. Throughput: a request takes one clock and one more for every part, where a
 //! part is what one packet takes from one piece: a request of one packet and one entry takes two.
-//! AckReq is set on the last packet of a message, and on every 64th so that long messages are
-//! acknowledged on the way. A refused request, and every later one of its queue pair, sends
+//! AckReq is set on the last packet of a message that asks for it, and on every 64th packet so that long
+//! messages and rows of silent ones are acknowledged on the way. A refused request, and every later one of its queue pair, sends
 //! nothing but keeps its place: it goes through as a void descriptor. Commands and deaths are taken
 //! at once, also in the middle of a request, which is then sent to its end.
 
@@ -292,7 +292,8 @@ impl Logic for Segment {
         self.descs.fill.data.next.len = self.packet_len.val();
         self.descs.fill.data.next.ends_request = self.is_last_packet.val();
         self.descs.fill.data.next.solicited = self.now.val().solicited & self.is_last_packet.val();
-        self.descs.fill.data.next.ack_req = self.is_last_packet.val() | ((self.psn.q.val() & self.ack_mask.val()) == self.ack_mask.val());
+        self.descs.fill.data.next.ack_req =
+            (self.is_last_packet.val() & self.now.val().asks_ack) | ((self.psn.q.val() & self.ack_mask.val()) == self.ack_mask.val());
         self.descs.fill.data.next.opcode = self.write_middle.val();
         if self.is_first_packet.q.val() & self.is_last_packet.val() {
             self.descs.fill.data.next.opcode = self.write_only.val();
@@ -472,6 +473,7 @@ mod tests {
                 qpn: (qpn as u64).into(),
                 index: (3 * i).into(),
                 signaled: i % 2 == 0,
+                asks_ack: i % 4 < 3,
                 solicited: i % 3 == 0,
                 status: (status as u64).into(),
                 pieces: (pieces.len() as u64).into(),
@@ -519,7 +521,7 @@ mod tests {
                     qpn: head.qpn,
                     opcode: (opcode as u64).into(),
                     solicited: head.solicited && is_last,
-                    ack_req: is_last || psn % 64 == 63,
+                    ack_req: is_last && head.asks_ack || psn % 64 == 63,
                     psn: psn.into(),
                     va: head.remote_va,
                     rkey: head.rkey,
