@@ -265,7 +265,7 @@ impl SendQueue {
         }
     }
 
-    /// Returns how many requests can be posted now. Looks at the progress record if no slot is known to be free.
+    /// Returns how many requests can be posted now, by completions that were polled and by the card's progress record.
     pub fn free_slots(&mut self) -> u32 {
         self.reclaim();
         (self.shared.depth - (self.producer - self.freed)) as u32
@@ -349,7 +349,7 @@ impl SendQueue {
         // Pairs with the release of the poller, which has read the contexts that will be overwritten.
         self.freed = self.freed.max(self.shared.freed.load(Ordering::Acquire));
         let outstanding = self.producer - self.freed;
-        if outstanding < self.shared.depth {
+        if outstanding == 0 {
             return;
         }
         let Ok(progress) = self.memory.read::<SqProgress>(progress_offset(self.shared.ring, self.slot_bytes)) else { return };
