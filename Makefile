@@ -5,12 +5,13 @@ FILE ?=
 CAPTURE := build/demo.pcap
 CORE := build/verilog/verbena_core.v
 
-.PHONY: help demo test synth docs verilog lint setup clean
+.PHONY: help demo test bench synth docs verilog lint setup clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo 'make demo [FILE=path]  send a file through two simulated cards and a 100 Gb/s link'
 	@echo 'make test              all tests'
+	@echo 'make bench             goodput and latency against the limits of wire and PCIe'
 	@echo 'make synth             map the core for UltraScale+ with Yosys: size, path lengths, checks'
 	@echo 'make verilog           write the generated Verilog to build/verilog'
 	@echo 'make docs              write docs/registers.md and docs/layouts.md anew'
@@ -27,6 +28,9 @@ demo: setup
 	@echo
 	@echo 'The frames, decoded:  tshark -r $(CAPTURE) -c 8'
 	@echo 'One of them in full:  tshark -r $(CAPTURE) -V -c 1'
+
+bench: setup
+	cargo run --release -p verbena-sim --bin verbena -- bench write --qps 1,16,256 --svg build/bench
 
 test: setup
 	ci/test.sh

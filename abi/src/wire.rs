@@ -288,6 +288,30 @@ pub fn write_wire_bytes(message: u64, mtu: u64, header_bytes: u64) -> u64 {
     message + pad + packets * overhead + size_of::<Reth>() as u64
 }
 
+/// Returns the bytes of message data, without pad, of an RDMA WRITE packet; `None` for any other frame.
+///
+/// For counting what is known to be whole: lengths are taken from the frame, nothing is checked.
+pub fn write_payload(frame: &[u8]) -> Option<usize> {
+    let ethertype = |at: usize| Some(u16::from_be_bytes(frame.get(at..at + 2)?.try_into().ok()?));
+    let tag = if ethertype(12)? == ETHERTYPE_VLAN { 4 } else { 0 };
+    let network = match ethertype(12 + tag)? {
+        ETHERTYPE_IPV4 => size_of::<Ipv4>(),
+        ETHERTYPE_IPV6 => size_of::<Ipv6>(),
+        _ => return None,
+    };
+    let start = size_of::<Ethernet>() + tag + network + size_of::<Udp>();
+    let opcode = *frame.get(start)?;
+    let extension = match opcode {
+        0x07 | 0x08 => 0,
+        0x09 => 4,
+        0x06 | 0x0A => size_of::<Reth>(),
+        0x0B => size_of::<Reth>() + 4,
+        _ => return None,
+    };
+    let pad = usize::from(frame.get(start + 1)? >> 4 & 3);
+    frame.len().checked_sub(start + size_of::<Bth>() + extension + pad + ICRC_BYTES)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -314,6 +338,27 @@ mod tests {
         let (reth, rest) = Reth::read_from_prefix(rest).unwrap();
         assert_eq!((reth.va.get(), reth.rkey.get(), reth.len_bytes.get()), (0x4351_79FD_DFFF, 0x2326_3C4A, 1));
         assert!(rest.is_empty());
+    }
+
+    #[test]
+    fn payload_is_counted_without_headers_and_pad_and_in_writes_alone() {
+        for (tag, ipv6, opcode, extension, pad) in
+            [(0, false, 0x0A, 16, 3), (4, false, 0x07, 0, 0), (0, true, 0x0B, 20, 1), (4, true, 0x09, 4, 2)]
+        {
+            let start = 14 + tag + if ipv6 { 40 } else { 20 } + 8;
+            let mut frame = [0u8; 128];
+            let frame = &mut frame[..start + 12 + extension + 9 + pad + ICRC_BYTES];
+            if tag != 0 {
+                frame[12..14].copy_from_slice(&ETHERTYPE_VLAN.to_be_bytes());
+            }
+            let network = if ipv6 { ETHERTYPE_IPV6 } else { ETHERTYPE_IPV4 };
+            frame[12 + tag..14 + tag].copy_from_slice(&network.to_be_bytes());
+            (frame[start], frame[start + 1]) = (opcode, (pad as u8) << 4);
+            assert_eq!(write_payload(frame), Some(9), "{opcode:#x}");
+            assert_eq!(write_payload(&frame[..start + 1]), None);
+            frame[start] = 0x11;
+            assert_eq!(write_payload(frame), None);
+        }
     }
 
     #[test]

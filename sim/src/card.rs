@@ -11,6 +11,7 @@ use crate::link::{LinkConfig, MacCounts, MacRx, MacTx, Wire};
 use crate::memory::Memory;
 use crate::pcie::{HostPort, PcieConfig, PcieCounts, Stray};
 use crate::rng::Rng;
+use crate::tap::Tap;
 
 /// Clocks for which `rst` is high.
 const RESET_CLOCKS: u64 = 16;
@@ -51,6 +52,7 @@ pub struct Card {
     pending: u32,
     interrupts: u64,
     fault: Option<Fault>,
+    tap: Option<Tap>,
 }
 
 impl Card {
@@ -81,6 +83,7 @@ impl Card {
             pending: 0,
             interrupts: 0,
             fault: None,
+            tap: None,
         }
     }
 
@@ -102,6 +105,11 @@ impl Card {
     /// Returns the sending half of the MAC.
     pub fn mac_tx(&mut self) -> &mut MacTx {
         &mut self.tx
+    }
+
+    /// Returns the record of what passes the ports, which begins with the first call.
+    pub fn tap(&mut self) -> &mut Tap {
+        self.tap.get_or_insert_default()
     }
 
     /// Tells whether no access of host memory and no register write is under way.
@@ -189,6 +197,9 @@ impl Card {
 
         self.model.step(input, output, clock * CLOCK_NS);
 
+        if let Some(tap) = &mut self.tap {
+            tap.note(clock, input, output);
+        }
         self.checker.check(&output.axi, &input.axi).map_err(protocol)?;
         self.bar.sample(clock, &output.axil, &mut input.axil).map_err(protocol)?;
         self.host.sample(clock, &output.axi, &input.axi).map_err(protocol)?;

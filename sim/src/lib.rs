@@ -20,6 +20,9 @@
 //! | [`pcap`] | captures |
 //! | [`rx_front`] | the receive parser alone |
 //! | [`fault`] | what fails a run |
+//! | [`ends`] | the driver's objects on both ends of a transfer |
+//! | [`bench`](mod@bench) | goodput and latency of RDMA WRITE, and the limits of wire and PCIe |
+//! | [`tap`] | when something passes a port |
 //!
 //! A run depends on its seed and nothing else: not on time, threads, or the machine.
 
@@ -28,7 +31,9 @@ compile_error!("the shim copies beats as they lie in memory, which needs a littl
 
 pub mod axi;
 pub mod axil;
+pub mod bench;
 pub mod card;
+pub mod ends;
 pub mod fault;
 pub mod ffi;
 pub mod link;
@@ -38,6 +43,7 @@ pub mod pcie;
 pub mod rng;
 pub mod rx_front;
 pub mod sim_device;
+pub mod tap;
 pub mod world;
 
 /// The Verilog that the models were made from.
@@ -48,6 +54,7 @@ pub mod verilog {
     pub const RX_FRONT: &str = include_str!(concat!(env!("OUT_DIR"), "/verbena_rx_front.v"));
 }
 
+pub use ends::{End, EndOptions};
 pub use fault::Fault;
 pub use link::LinkConfig;
 pub use pcie::PcieConfig;

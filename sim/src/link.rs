@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use verbena_abi::limits::{BEAT_BYTES, CLOCK_KHZ, MAX_MTU};
-use verbena_abi::wire::{ICRC_BYTES, MAX_HEADERS, MIN_FRAME, WIRE_OVERHEAD};
+use verbena_abi::wire::{write_payload, ICRC_BYTES, MAX_HEADERS, MIN_FRAME, WIRE_OVERHEAD};
 
 use crate::ffi::Beat;
 use crate::rng::Rng;
@@ -124,6 +124,8 @@ pub struct MacCounts {
     pub frames: u64,
     /// Bytes of them, without padding and FCS.
     pub bytes: u64,
+    /// Bytes of message data in RDMA WRITEs among them. The receiver counts.
+    pub payload: u64,
     /// Frames lost: on the wire by chance (sender), for want of room (receiver).
     pub dropped: u64,
 }
@@ -319,6 +321,7 @@ impl MacRx {
             self.is_kept = true;
             self.counts.frames += 1;
             self.counts.bytes += frame.bytes.len() as u64;
+            self.counts.payload += write_payload(&frame.bytes).unwrap_or(0) as u64;
             if frame.bytes.len() < MIN_FRAME {
                 frame.bytes.resize(MIN_FRAME, 0);
             }

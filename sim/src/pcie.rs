@@ -19,9 +19,9 @@ use crate::memory::{Memory, Unmapped, LINE};
 use crate::rng::Rng;
 
 /// Bytes of a TLP with a 64-bit address beside its data: framing, header, LCRC.
-const REQUEST_OVERHEAD: u64 = 4 + 16 + 4;
+pub const REQUEST_OVERHEAD: u64 = 4 + 16 + 4;
 /// Bytes of a completion beside its data.
-const COMPLETION_OVERHEAD: u64 = 4 + 12 + 4;
+pub const COMPLETION_OVERHEAD: u64 = 4 + 12 + 4;
 /// Bytes that wait for the link before the bridge takes no more.
 const POSTED_BUFFER: u64 = 2048;
 /// Read bursts that the bridge holds, and requests that it takes ahead of their data.

@@ -19,6 +19,7 @@ use crate::link::{LinkConfig, Wire};
 use crate::pcap;
 use crate::pcie::PcieConfig;
 use crate::sim_device::SimDevice;
+use crate::tap::Passed;
 
 /// Clocks below which a run is not worth waking a thread.
 const SHORT_RUN: u64 = 100;
@@ -191,6 +192,11 @@ impl World {
     /// Ends the capture, if there is one, and reports if it could not be written.
     pub fn finish_capture(&self) -> io::Result<()> {
         self.lock().capture.take().map_or(Ok(()), pcap::Writer::finish)
+    }
+
+    /// Returns what passed the ports of card `number` since the last call, oldest first; the record begins with the first call.
+    pub fn take_tap(&self, number: usize) -> Vec<(u64, Passed)> {
+        self.with_card(number, |card| card.tap().take())
     }
 
     /// Calls `f` with card `number` while the clocks stand still.

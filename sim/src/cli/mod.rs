@@ -1,9 +1,13 @@
 //! Arguments and sub-commands.
 
+mod bench;
+mod bench_report;
+mod plot;
 mod replay;
 mod report;
 mod send;
 mod sender;
+mod values;
 mod verilog;
 
 use std::io;
@@ -23,6 +27,8 @@ struct Arguments {
 enum Command {
     /// Send a file from one host's memory to another's by RDMA WRITE, through two cards and a 100 Gb/s link
     Send(send::Arguments),
+    /// Measure the card against the limits of wire and PCIe
+    Bench(bench::Arguments),
     /// Write the generated Verilog
     Verilog(verilog::Arguments),
     /// Show what the hardware's receive parser makes of each frame of a capture
@@ -33,6 +39,7 @@ enum Command {
 pub fn run() -> Result<()> {
     let outcome = match Arguments::parse().command {
         Command::Send(arguments) => send::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
         Command::Verilog(arguments) => verilog::run(&arguments),
         Command::Replay(arguments) => replay::run(&arguments),
     };

@@ -2,21 +2,19 @@
 
 use std::fs;
 use std::io::{self, IsTerminal, Read};
-use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{bail, ensure, Context, Result};
-use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 use sha2::{Digest, Sha256};
-use verbena_abi::limits::{MAX_MESSAGE, MAX_MTU};
 use verbena_host::access;
 use verbena_sim::ffi::CLOCK_NS;
-use verbena_sim::{PcieConfig, Threads, World, WorldConfig};
+use verbena_sim::{End, EndOptions, Threads, World, WorldConfig};
 
 use super::report::{gbps, limit_gbps, per_second, Report};
-use super::sender::{close, connect, describe, open, Sender};
+use super::sender::Sender;
+use super::values::{parse_mtu, parse_size, without_panic, Pcie};
 
 /// What is taken of a file that the program chose itself.
 const CHOSEN_BYTES: u64 = 4 << 20;
@@ -24,29 +22,6 @@ const CHOSEN_BYTES: u64 = 4 << 20;
 const PATIENCE: u64 = 2_500_000;
 /// What B's memory holds before; a byte that was never written shows.
 const BLANK: u8 = 0xC5;
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Pcie {
-    /// 15.75 GB/s each way
-    #[value(name = "gen3x16")]
-    Gen3x16,
-    /// 15.75 GB/s each way
-    #[value(name = "gen4x8")]
-    Gen4x8,
-    /// 31.5 GB/s each way
-    #[value(name = "gen4x16")]
-    Gen4x16,
-}
-
-impl Pcie {
-    fn config(self) -> (&'static str, PcieConfig) {
-        match self {
-            Self::Gen3x16 => ("gen3x16", PcieConfig::GEN3_X16),
-            Self::Gen4x8 => ("gen4x8", PcieConfig::GEN4_X8),
-            Self::Gen4x16 => ("gen4x16", PcieConfig::GEN4_X16),
-        }
-    }
-}
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -95,31 +70,6 @@ pub struct Arguments {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
-}
-
-fn parse_mtu(text: &str) -> Result<u32, String> {
-    let mtu = text.parse::<u32>().map_err(|error| error.to_string())?;
-    if mtu.is_power_of_two() && (256..=MAX_MTU as u32).contains(&mtu) {
-        Ok(mtu)
-    } else {
-        Err("RoCE has path MTUs of 256, 512, 1024, 2048 and 4096 bytes".into())
-    }
-}
-
-fn parse_size(text: &str) -> Result<u32, String> {
-    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-    let unit: u64 = match text[digits.len()..].to_ascii_lowercase().as_str() {
-        "" | "b" => 1,
-        "k" | "kib" => 1 << 10,
-        "m" | "mib" => 1 << 20,
-        "g" | "gib" => 1 << 30,
-        other => return Err(format!("`{other}` is no unit; there are KiB, MiB and GiB")),
-    };
-    let number = digits.parse::<u64>().map_err(|error| error.to_string())?;
-    match number.checked_mul(unit) {
-        Some(size) if (1..=u64::from(MAX_MESSAGE)).contains(&size) => Ok(size as u32),
-        _ => Err(format!("a message has 1 to {MAX_MESSAGE} bytes")),
-    }
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
@@ -202,22 +152,6 @@ fn sha256(data: &[u8]) -> String {
     Sha256::digest(data).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Runs `f`. The driver can't pass on what stops the simulation, which comes as a panic; it is made an error again.
-fn without_panic<T>(world: &World, f: impl FnOnce() -> Result<T>) -> Result<T> {
-    let hook = panic::take_hook();
-    panic::set_hook(Box::new(|_| {}));
-    let outcome = panic::catch_unwind(AssertUnwindSafe(f));
-    panic::set_hook(hook);
-    match (outcome, world.fault()) {
-        (Ok(outcome), _) => outcome,
-        (Err(_), Some(fault)) => Err(fault).context("the simulation is stopped"),
-        (Err(payload), None) => {
-            let text = payload.downcast_ref::<String>().map(String::as_str).or(payload.downcast_ref::<&str>().copied());
-            bail!("internal error: {}", text.unwrap_or("unknown"));
-        }
-    }
-}
-
 struct Outcome {
     requests: u64,
     /// From the first doorbell to the last completion.
@@ -227,10 +161,12 @@ struct Outcome {
 }
 
 fn transfer(arguments: &Arguments, world: &Arc<World>, data: &[u8]) -> Result<Outcome> {
-    let a = open(world, 0, arguments, data.len(), 0).context("card A")?;
-    let b = open(world, 1, arguments, data.len(), access::LOCAL_WRITE | access::REMOTE_WRITE).context("card B")?;
-    connect(&a, &b, arguments).context("connecting A to B")?;
-    connect(&b, &a, arguments).context("connecting B to A")?;
+    let Arguments { qps, depth, mtu, vlan, ipv6, seed, .. } = *arguments;
+    let options = EndOptions { qps, depth, mtu, vlan, ipv6, seed };
+    let a = End::open(world, 0, &options, data.len(), 0).context("card A")?;
+    let b = End::open(world, 1, &options, data.len(), access::LOCAL_WRITE | access::REMOTE_WRITE).context("card B")?;
+    a.connect(&b, &options).context("connecting A to B")?;
+    b.connect(&a, &options).context("connecting B to A")?;
     a.mr.memory().copy_in(0, data)?;
     b.mr.memory().fill(0, b.mr.memory().len(), BLANK)?;
 
@@ -257,11 +193,12 @@ fn transfer(arguments: &Arguments, world: &Arc<World>, data: &[u8]) -> Result<Ou
             sender.post()?;
         } else if now - last_news > PATIENCE + 3 * u64::from(arguments.message) / 50 {
             bail!(
-                "no completion for {} clocks: {} of {} requests are done; {}",
+                "no completion for {} clocks: {} of {} requests are done; A counts {}; B counts {}",
                 now - last_news,
                 sender.done,
                 sender.requests,
-                describe(&a, &b)
+                a.describe(),
+                b.describe()
             );
         } else if step == 1 && now - start > 100_000 {
             step = 200;
@@ -274,8 +211,8 @@ fn transfer(arguments: &Arguments, world: &Arc<World>, data: &[u8]) -> Result<Ou
     received.truncate(data.len());
     let requests = sender.requests;
     drop(sender);
-    close(a).context("closing card A")?;
-    close(b).context("closing card B")?;
+    a.close().context("closing card A")?;
+    b.close().context("closing card B")?;
     Ok(Outcome { requests, clocks, first_write, received })
 }
 
@@ -285,30 +222,4 @@ fn progress(arguments: &Arguments, bytes: u64) -> Result<ProgressBar> {
     }
     let style = ProgressStyle::with_template("{bar:40} {bytes}/{total_bytes}, {eta} left")?;
     Ok(ProgressBar::new(bytes).with_style(style))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_have_units() {
-        assert_eq!(parse_size("64KiB"), Ok(65536));
-        assert_eq!(parse_size("64k"), Ok(65536));
-        assert_eq!(parse_size("1"), Ok(1));
-        assert_eq!(parse_size("2GiB"), Ok(1 << 31));
-        for bad in ["", "0", "3GiB", "64kB", "KiB", "-1", "99999999999999999999"] {
-            assert!(parse_size(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn only_the_mtus_of_roce_exist() {
-        for mtu in [256, 512, 1024, 2048, 4096] {
-            assert_eq!(parse_mtu(&mtu.to_string()), Ok(mtu));
-        }
-        for bad in ["0", "128", "1500", "8192", "x"] {
-            assert!(parse_mtu(bad).is_err(), "{bad}");
-        }
-    }
 }

@@ -1,77 +1,10 @@
-//! Both ends of `verbena send`: what the driver is asked for, and the posting and reaping.
-
-use std::net::{Ipv4Addr, Ipv6Addr};
-use std::sync::Arc;
+//! The posting and reaping of `verbena send`.
 
 use anyhow::{ensure, Context, Result};
-use verbena_host::{Adapter, AdapterConfig, Completion, Cq, Device, DmaBuffer, Mr, Pd, Qp, QpOptions, QpPeer, SendQueue, Sge, WriteFlags};
-use verbena_sim::World;
+use verbena_host::{Completion, SendQueue, Sge, WriteFlags};
+use verbena_sim::End;
 
 use super::send::Arguments;
-
-/// One end of the transfer.
-pub struct End {
-    pub adapter: Arc<Adapter>,
-    pub cq: Arc<Cq>,
-    pub mr: Arc<Mr>,
-    pub qps: Vec<Arc<Qp>>,
-}
-
-/// Opens card `number` and creates what the transfer needs.
-pub fn open(world: &Arc<World>, number: usize, arguments: &Arguments, memory_bytes: usize, rights: u8) -> Result<End> {
-    let last = number as u8 + 1;
-    let (ipv4, ipv6) = if arguments.ipv6 {
-        (None, Some(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last.into())))
-    } else {
-        (Some(Ipv4Addr::new(192, 0, 2, last)), None)
-    };
-    let device = world.device(number);
-    let memory: DmaBuffer = Arc::clone(&device).alloc(memory_bytes.max(1), 64)?;
-    let adapter = Adapter::open(device, AdapterConfig::new([2, 0, 0, 0, 0, last], ipv4, ipv6))?;
-    let pd = Pd::create(&adapter)?;
-    let cq = Cq::create_blocking(&adapter, arguments.qps.saturating_mul(arguments.depth), None)?;
-    // An address of its own choice, so that the frames are the same in each run.
-    let mr = Mr::register_at_blocking(&pd, memory, 0x7000_0000_0000 + ((number as u64) << 40), rights)?;
-    let mut qps = Vec::new();
-    for index in 0..arguments.qps {
-        let first_psn =
-            Some((arguments.seed as u32).wrapping_mul(0x9E_3779).wrapping_add(index * 0x1111 + number as u32 * 0x5555) & 0xFF_FFFF);
-        let options = QpOptions { first_psn, ..QpOptions::sender(arguments.depth) };
-        qps.push(Qp::create_blocking(&pd, &cq, &cq, options)?);
-    }
-    Ok(End { adapter, cq, mr, qps })
-}
-
-/// Connects the QPs of both ends, one to one.
-pub fn connect(from: &End, to: &End, arguments: &Arguments) -> Result<()> {
-    for (mine, other) in from.qps.iter().zip(&to.qps) {
-        let mut peer = QpPeer::new(other.address(), arguments.mtu);
-        peer.vlan_tci = arguments.vlan;
-        mine.connect_blocking(&peer)?;
-    }
-    Ok(())
-}
-
-/// Returns all counters of both cards that are not 0.
-pub fn describe(a: &End, b: &End) -> String {
-    let list = |end: &End| {
-        let counters = end.adapter.read_counters();
-        let counts: Vec<String> = counters.iter().filter(|(_, count)| *count != 0).map(|(name, count)| format!("{name} {count}")).collect();
-        counts.join(", ")
-    };
-    format!("A counts {}; B counts {}", list(a), list(b))
-}
-
-/// Closes everything, and sees to it that nothing is left on the card.
-pub fn close(end: End) -> Result<()> {
-    let End { adapter, cq, mr, qps } = end;
-    for qp in qps {
-        qp.close_blocking()?;
-    }
-    mr.close_blocking()?;
-    cq.close_blocking()?;
-    Ok(adapter.close_blocking()?)
-}
 
 /// The posting and reaping of all requests.
 pub struct Sender<'a> {
