@@ -169,4 +169,52 @@ mod tests {
         assert_eq!((events, records), (50, 60));
         bench.finish();
     }
+
+    #[test]
+    fn a_reset_forgets_what_waits_and_whose_writes_were_under_way() {
+        let mut bench = Bench::new("progress_writer_reset", ProgressWriter::default(), |uut| &mut uut.clock);
+        let event = WriteReq { addr: 0x8000u64.into(), len: 32u64.into() };
+        for round in 0..4u64 {
+            // An event's write is under way, others wait, and nobody takes any more.
+            bench.uut.event_req.data.next = event;
+            bench.uut.event_line.data.next = Line { data: 7u64.into(), last: true };
+            bench.uut.progress.data.next = Progress { addr: 0x1000u64.into(), index: 3u64.into() };
+            bench.uut.event_req.valid.next = true;
+            bench.uut.event_line.valid.next = true;
+            bench.uut.progress.valid.next = round % 2 == 0;
+            (bench.uut.req.ready.next, bench.uut.line.ready.next) = (true, true);
+            bench.cycles(2 + round as usize);
+            (bench.uut.req.ready.next, bench.uut.line.ready.next) = (false, false);
+            bench.cycles(6);
+            bench.uut.event_req.valid.next = false;
+            bench.uut.event_line.valid.next = false;
+            bench.uut.progress.valid.next = false;
+            bench.uut.reset.next = true;
+            bench.cycles(1);
+            bench.uut.reset.next = false;
+            bench.settle();
+            assert!(!bench.uut.req.valid.val() && !bench.uut.line.valid.val(), "nothing waits in round {round}");
+            // The first write is a record of progress, and its answer is nobody else's.
+            let mut progress = Driver::new([Progress { addr: 0x2044u64.into(), index: 9u64.into() }], Stalls::none());
+            let (mut req, mut line) = (Monitor::new(Stalls::none()), Monitor::new(Stalls::none()));
+            for _ in 0..10 {
+                progress.before(&mut bench.uut.progress);
+                req.before(&mut bench.uut.req);
+                line.before(&mut bench.uut.line);
+                bench.settle();
+                progress.after(&bench.uut.progress);
+                req.after(&bench.uut.req);
+                line.after(&bench.uut.line);
+                bench.edge();
+            }
+            assert_eq!(req.got, [WriteReq { addr: 0x2044u64.into(), len: 4u64.into() }]);
+            assert_eq!(line.got.len(), 1);
+            bench.uut.done.next = true;
+            bench.settle();
+            assert!(!bench.uut.event_done.val());
+            bench.edge();
+            bench.uut.done.next = false;
+        }
+        bench.finish();
+    }
 }

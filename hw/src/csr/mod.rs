@@ -472,4 +472,42 @@ mod tests {
         assert_eq!(run.sq.got.len(), 60);
         run.bench.finish();
     }
+
+    #[test]
+    fn a_reset_in_the_middle_of_a_command_forgets_it_the_registers_and_the_bells_that_wait() {
+        let mut run = Run::new("control_reset");
+        let is_ready = |run: &mut Run| {
+            for _ in 0..(1 << limits::LOG_OBJECTS) / 4 {
+                if run.read(regs::Status::OFFSET) != 0 {
+                    return;
+                }
+            }
+            panic!("the card does not become ready");
+        };
+        is_ready(&mut run);
+        assert_eq!(run.command(CommandOp::CreateCq as u32, 1, &[3, 4, 0x1000, 1]), CommandCode::Ok as u32);
+        run.write(regs::EqConsumer::OFFSET, 77);
+        run.write(Word::Sq.offset(9), 0x111);
+        // A command is carried out while the reset comes.
+        run.write(regs::CmdGo::OFFSET, CommandOp::DestroyCq as u32 | 2 << 16);
+        for _ in 0..5 {
+            run.step();
+        }
+        run.bench.uut.reset.next = true;
+        run.step();
+        run.bench.uut.reset.next = false;
+        (run.sq, run.cq, run.events) = (Monitor::new(Stalls::new(51)), Monitor::new(Stalls::new(52)), Monitor::new(Stalls::new(53)));
+        assert_eq!(run.read(regs::EqConsumer::OFFSET), 0);
+        assert_eq!(run.read(regs::CmdStatus::OFFSET), 0);
+        is_ready(&mut run);
+        assert!(run.sq.got.is_empty() && run.events.got.is_empty(), "a bell or an event of before came out");
+        assert_eq!(run.command(CommandOp::CreateCq as u32, 3, &[3, 4, 0x2000, 1]), CommandCode::Ok as u32, "the queue of before is gone");
+        run.write(Word::Sq.offset(4), 0x222);
+        for _ in 0..100 {
+            run.step();
+        }
+        assert_eq!(run.sq.got.iter().map(|bell| (bell.qpn.to_u64(), bell.index.to_u64())).collect::<Vec<_>>(), [(4, 0x222)]);
+        assert_eq!(run.events.got.iter().map(|event| event.number.to_u64()).collect::<Vec<_>>(), [3]);
+        run.bench.finish();
+    }
 }

@@ -229,4 +229,58 @@ mod tests {
         }
         bench.finish();
     }
+
+    #[test]
+    fn a_reset_drops_lines_that_wait_and_both_clients_get_their_own_afterwards() {
+        let mut bench = Bench::new("dma_reset", DmaEngine::default(), |uut| &mut uut.clock);
+        let mut host = ReadHost::new(20, Order::Shuffled, 71);
+        for round in 0..3u64 {
+            let (fetch, payload) = (sample_ranges(72 + round, 20, 300), sample_ranges(82 + round, 20, 300));
+            // In all rounds but the last nobody takes the lines, and the reset comes when the host has answered.
+            let is_last = round == 2;
+            let mut reqs = [Driver::new(reads(&fetch), Stalls::new(91)), Driver::new(reads(&payload), Stalls::new(92))];
+            let mut lines: [Monitor<Line>; 2] = [93, 94].map(|seed| Monitor::new(Stalls::new(seed)));
+            let start = bench.clock_count();
+            while if is_last {
+                lines[0].got.len() < count_lines(&fetch) || lines[1].got.len() < count_lines(&payload)
+            } else {
+                bench.clock_count() - start < 500
+            } {
+                let uut = &mut bench.uut;
+                reqs[0].before(&mut uut.fetch_req);
+                reqs[1].before(&mut uut.payload_req);
+                if is_last {
+                    lines[0].before(&mut uut.fetch_line);
+                    lines[1].before(&mut uut.payload_line);
+                } else {
+                    (uut.fetch_line.ready.next, uut.payload_line.ready.next) = (false, false);
+                }
+                host.before(&mut uut.ar, &mut uut.r);
+                bench.settle();
+                let uut = &bench.uut;
+                reqs[0].after(&uut.fetch_req);
+                reqs[1].after(&uut.payload_req);
+                if is_last {
+                    lines[0].after(&uut.fetch_line);
+                    lines[1].after(&uut.payload_line);
+                }
+                host.after(&uut.ar, &uut.r);
+                bench.edge();
+                assert!(bench.clock_count() - start < 5_000, "lines do not come");
+            }
+            if is_last {
+                assert!(are_lines_of(&lines[0].got, &fetch) && are_lines_of(&lines[1].got, &payload), "lines differ");
+                break;
+            }
+            assert!(host.is_idle() && bench.uut.fetch_line.valid.val() && bench.uut.payload_line.valid.val(), "lines wait");
+            bench.uut.fetch_req.valid.next = false;
+            bench.uut.payload_req.valid.next = false;
+            bench.uut.reset.next = true;
+            bench.cycles(1);
+            bench.uut.reset.next = false;
+            bench.settle();
+            assert!(!bench.uut.fetch_line.valid.val() && !bench.uut.payload_line.valid.val(), "lines of before are gone");
+        }
+        bench.finish();
+    }
 }

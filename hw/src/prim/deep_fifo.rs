@@ -142,4 +142,40 @@ mod tests {
     fn an_entry_goes_through_every_clock_without_stalls() {
         assert_eq!(run("deep_fifo_rate", Stalls::none(), Stalls::none(), 100), 103);
     }
+
+    #[test]
+    fn a_reset_at_any_level_empties_it_and_what_comes_later_is_whole() {
+        let mut bench = Bench::new("deep_fifo_reset", Uut::default(), |uut| &mut uut.clock);
+        let mut stalls = Stalls::new(11);
+        for (round, clocks) in (0u64..).zip([1, 3, 7, 25, 40]) {
+            let mut driver = Driver::new((0..40).map(|i| Bits::from(1000 * round + i)), Stalls::new(20 + round));
+            for _ in 0..clocks {
+                driver.before(&mut bench.uut.fill);
+                bench.uut.drain.ready.next = stalls.go() && round > 2;
+                bench.settle();
+                driver.after(&bench.uut.fill);
+                bench.edge();
+            }
+            bench.uut.fill.valid.next = false;
+            bench.uut.reset.next = true;
+            bench.cycles(1);
+            bench.uut.reset.next = false;
+            bench.settle();
+            assert!(bench.uut.level.val() == 0u64 && !bench.uut.drain.valid.val(), "nothing is left after {clocks} clocks");
+            let mut driver = Driver::new((0..30).map(|i| Bits::from(500 + i)), Stalls::new(30 + round));
+            let mut monitor = Monitor::new(Stalls::new(40 + round));
+            let start = bench.clock_count();
+            while monitor.got.len() < 30 {
+                driver.before(&mut bench.uut.fill);
+                monitor.before(&mut bench.uut.drain);
+                bench.settle();
+                driver.after(&bench.uut.fill);
+                monitor.after(&bench.uut.drain);
+                bench.edge();
+                assert!(bench.clock_count() - start < 1_000, "the FIFO hangs");
+            }
+            assert_eq!(monitor.got, (0..30u64).map(|i| Bits::from(500 + i)).collect::<Vec<_>>());
+        }
+        bench.finish();
+    }
 }
