@@ -38,6 +38,20 @@ FREE = re.compile(r"^(MUXF[789]|INV|BUFG|IBUF|OBUF)$")
 CARRY = re.compile(r"^CARRY[48]$")
 
 
+def mend_library(share):
+    """Corrects a slip in Yosys 0.70: its RAM512X1S has 16 address bits instead of 9, which its own mapping then refuses."""
+    path = os.path.join(share, "xilinx", "lutrams_xcu.txt")
+    try:
+        with open(path) as file:
+            text = file.read()
+        mended = text.replace('option "ABITS" 16 {\n\t\tabits 16;', 'option "ABITS" 9 {\n\t\tabits 9;')
+        if mended != text:
+            with open(path, "w") as file:
+                file.write(mended)
+    except OSError as error:
+        raise Failure(f"Yosys's description of its memories can't be mended: {error}") from None
+
+
 class Failure(Exception):
     """What the user is told, without a trace."""
 
@@ -50,6 +64,7 @@ class Yosys:
             from pyosys import libyosys
         except ImportError:
             raise Failure("the Python module pyosys is missing; `make synth` installs it into .venv") from None
+        mend_library(os.path.join(os.path.dirname(libyosys.__file__), "share"))
         # Yosys names every pass on file descriptor 1, which is the user's.
         sys.stdout.flush()
         sys.stdout = os.fdopen(os.dup(1), "w")
