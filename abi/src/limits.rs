@@ -29,8 +29,8 @@ const fn max(a: usize, b: usize) -> usize {
     }
 }
 
-// Events carry the number of a queue in 16 bits, and a key the index of a region in 24.
-const _: () = assert!(LOG_QPS <= 16 && LOG_CQS <= 16 && LOG_MRS <= 24);
+// Events carry the number of a queue in 16 bits, and a key the index of a region in 24; the card compares with the number of them.
+const _: () = assert!(LOG_QPS < 16 && LOG_CQS < 16 && LOG_MRS < 24);
 
 /// Protection domains are 16-bit labels that the driver hands out.
 pub const PDS: usize = 1 << 16;

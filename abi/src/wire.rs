@@ -278,8 +278,7 @@ code! {
     }
 }
 
-/// Goodput of a link in bits per second of message data, for RDMA WRITEs of `message` bytes
-/// at `mtu`, with `header_bytes` of frame before the RETH (54 for untagged IPv4): all overheads in.
+/// Returns the bytes that an RDMA WRITE of `message` bytes takes on the wire at `mtu`, with `header_bytes` of frame before the RETH (54 for untagged IPv4): all overheads in.
 pub fn write_wire_bytes(message: u64, mtu: u64, header_bytes: u64) -> u64 {
     let packets = if message == 0 { 1 } else { message.div_ceil(mtu) };
     let last = message - (packets - 1) * mtu;
@@ -292,6 +291,7 @@ pub fn write_wire_bytes(message: u64, mtu: u64, header_bytes: u64) -> u64 {
 ///
 /// For counting what is known to be whole: lengths are taken from the frame, nothing is checked.
 pub fn write_payload(frame: &[u8]) -> Option<usize> {
+    const IMMEDIATE: usize = 4;
     let ethertype = |at: usize| Some(u16::from_be_bytes(frame.get(at..at + 2)?.try_into().ok()?));
     let tag = if ethertype(12)? == ETHERTYPE_VLAN { 4 } else { 0 };
     let network = match ethertype(12 + tag)? {
@@ -301,12 +301,17 @@ pub fn write_payload(frame: &[u8]) -> Option<usize> {
     };
     let start = size_of::<Ethernet>() + tag + network + size_of::<Udp>();
     let opcode = *frame.get(start)?;
-    let extension = match opcode {
-        0x07 | 0x08 => 0,
-        0x09 => 4,
-        0x06 | 0x0A => size_of::<Reth>(),
-        0x0B => size_of::<Reth>() + 4,
-        _ => return None,
+    let is = |known: &[Opcode]| known.iter().any(|known| *known as u8 == opcode);
+    let extension = if is(&[Opcode::WriteFirst, Opcode::WriteOnly]) {
+        size_of::<Reth>()
+    } else if is(&[Opcode::WriteMiddle, Opcode::WriteLast]) {
+        0
+    } else if is(&[Opcode::WriteLastImm]) {
+        IMMEDIATE
+    } else if is(&[Opcode::WriteOnlyImm]) {
+        size_of::<Reth>() + IMMEDIATE
+    } else {
+        return None;
     };
     let pad = usize::from(frame.get(start + 1)? >> 4 & 3);
     frame.len().checked_sub(start + size_of::<Bth>() + extension + pad + ICRC_BYTES)
