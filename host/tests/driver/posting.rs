@@ -69,6 +69,20 @@ fn silent_requests_alone_run_for_ever_by_the_progress_record() {
 }
 
 #[test]
+fn free_slots_are_told_by_the_progress_record_while_others_are_known_to_be_free() {
+    let mut bench = Bench::new(4);
+    bench.card.state().hold_requests = true;
+    for context in 0..4 {
+        post(&mut bench, context, if context == 0 { WriteFlags::NONE } else { SILENT }).unwrap();
+    }
+    bench.card.complete(2, 3);
+    assert_eq!(contexts(&bench), [0]);
+    assert_eq!(bench.sq.free_slots(), 3, "one by its completion, two by the record");
+    bench.card.complete(2, 1);
+    assert_eq!(bench.sq.free_slots(), 4);
+}
+
+#[test]
 fn the_progress_record_frees_no_slot_whose_completion_was_not_polled() {
     let mut bench = Bench::new(4);
     post(&mut bench, 10, SILENT).unwrap();
