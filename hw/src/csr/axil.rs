@@ -2,7 +2,7 @@
 //!
 //! | port | role | carries |
 //! |---|---|---|
-//! | `s_axil_*` | AXI4-Lite slave | 24-bit address, 32-bit data |
+//! | `s_axil_*` | AXI4-Lite slave | address of `BAR0_ADDR_BITS`, 32-bit data |
 //! | `write` | source | one BAR0 write: byte offset and value |
 //! | `read_valid`, `read_offset` | out | one clock: the answer to this offset is wanted; `read_offset` then holds still |
 //! | `read_value` | in | the answer, from three clocks after `read_valid` until the next one |

@@ -15,7 +15,7 @@
 //! every clock.
 //!
 //! Limits: 128 heads, and 129 frames with payload whose lines were not all read, one of them in the reader. The wire brings
-//! a frame of minimal length every 1.7 clocks and a head is taken every two, so a burst of 128 is what the heads take up of
+//! a frame of minimal length every 1.7 clocks and a head is taken every two, so 128 heads take up, by calculation,
 //! about 800 such frames in a row. Beats that find the ring full are not stored, and a frame misses its place only if it needs one of them; a frame without payload needs none,
 //! so acknowledgements get through when data does not.
 

@@ -3,7 +3,7 @@
 use rust_hdl::prelude::*;
 use verbena_abi::wire::{RxVerdict, ICRC_SEED};
 
-use super::front_records::{RxBeat, RxReport};
+use super::front_records::{RxBeat, RxChecks, RxFields, RxReport};
 use crate::prim::{crc32_step, pack};
 use crate::testing::Stalls;
 
@@ -286,5 +286,38 @@ pub fn noise_beat(noise: &mut Stalls) -> RxBeat {
         vlan: bit(4),
         ipv4: bit(5),
         ipv6: bit(6),
+    }
+}
+
+/// What the judge reports of a frame with these fields and checks.
+pub fn report(verdict: RxVerdict, fields: &RxFields, checks: &RxChecks, icrc_ok: bool) -> RxReport {
+    RxReport {
+        verdict: (verdict as u8).to_bits(),
+        icrc_ok,
+        is_roce: checks.is_roce,
+        opcode: fields.opcode,
+        se: fields.se,
+        migreq: fields.migreq,
+        pad: fields.pad,
+        tver: fields.tver,
+        pkey: fields.pkey,
+        fecn: fields.fecn,
+        becn: fields.becn,
+        dqpn: fields.dqpn,
+        ackreq: fields.ackreq,
+        psn: fields.psn,
+        has_reth: fields.has_reth && checks.has_extension,
+        va: fields.va,
+        rkey: fields.rkey,
+        dma_len: fields.dma_len,
+        has_aeth: fields.has_aeth && checks.has_extension,
+        syndrome: fields.syndrome,
+        msn: fields.msn,
+        has_imm: fields.has_imm && checks.has_extension,
+        imm: fields.imm,
+        payload_len: checks.payload_len,
+        ipv6: fields.ipv6,
+        vlan: fields.vlan,
+        sport: fields.sport,
     }
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::prim::pack;
+use crate::rx::frames::report;
 use crate::testing::{Bench, Stalls};
 
 /// All inputs of one clock, and whether the block was in reset.
@@ -99,38 +100,6 @@ fn head(fields: &RxFields, checks: &RxChecks) -> RxHead {
         offset: checks.offset,
         ipv6: fields.ipv6,
         source_ip: fields.source_ip,
-    }
-}
-
-fn report(verdict: RxVerdict, fields: &RxFields, checks: &RxChecks, icrc_ok: bool) -> RxReport {
-    RxReport {
-        verdict: (verdict as u8).to_bits(),
-        icrc_ok,
-        is_roce: checks.is_roce,
-        opcode: fields.opcode,
-        se: fields.se,
-        migreq: fields.migreq,
-        pad: fields.pad,
-        tver: fields.tver,
-        pkey: fields.pkey,
-        fecn: fields.fecn,
-        becn: fields.becn,
-        dqpn: fields.dqpn,
-        ackreq: fields.ackreq,
-        psn: fields.psn,
-        has_reth: fields.has_reth && checks.has_extension,
-        va: fields.va,
-        rkey: fields.rkey,
-        dma_len: fields.dma_len,
-        has_aeth: fields.has_aeth && checks.has_extension,
-        syndrome: fields.syndrome,
-        msn: fields.msn,
-        has_imm: fields.has_imm && checks.has_extension,
-        imm: fields.imm,
-        payload_len: checks.payload_len,
-        ipv6: fields.ipv6,
-        vlan: fields.vlan,
-        sport: fields.sport,
     }
 }
 

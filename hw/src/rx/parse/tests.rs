@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::*;
 use crate::prim::{pack, unpack};
-use crate::rx::frames::{beats, build, damage, essence, model, noise_beat, offsets, random_plan, Plan, IPV4, IPV6, MAC, UNKNOWN};
+use crate::rx::frames::{self, beats, build, damage, essence, model, noise_beat, offsets, random_plan, Plan, IPV4, IPV6, MAC, UNKNOWN};
 use crate::rx::RxReport;
 use crate::testing::{Bench, Stalls};
 use verbena_abi::wire::RxVerdict;
@@ -27,35 +27,7 @@ fn report(fields: &RxFields, checks: &RxChecks, icrc_ok: bool) -> RxReport {
         _ if !icrc_ok => RxVerdict::BadIcrc,
         _ => RxVerdict::Accepted,
     };
-    RxReport {
-        verdict: (verdict as u8).to_bits(),
-        icrc_ok,
-        is_roce: checks.is_roce,
-        opcode: fields.opcode,
-        se: fields.se,
-        migreq: fields.migreq,
-        pad: fields.pad,
-        tver: fields.tver,
-        pkey: fields.pkey,
-        fecn: fields.fecn,
-        becn: fields.becn,
-        dqpn: fields.dqpn,
-        ackreq: fields.ackreq,
-        psn: fields.psn,
-        has_reth: fields.has_reth && checks.has_extension,
-        va: fields.va,
-        rkey: fields.rkey,
-        dma_len: fields.dma_len,
-        has_aeth: fields.has_aeth && checks.has_extension,
-        syndrome: fields.syndrome,
-        msn: fields.msn,
-        has_imm: fields.has_imm && checks.has_extension,
-        imm: fields.imm,
-        payload_len: checks.payload_len,
-        ipv6: fields.ipv6,
-        vlan: fields.vlan,
-        sport: fields.sport,
-    }
+    frames::report(verdict, fields, checks, icrc_ok)
 }
 
 impl Case {
