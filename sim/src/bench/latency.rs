@@ -2,7 +2,7 @@
 
 use verbena_host::{Completion, Sge, WriteFlags};
 
-use super::{Bench, BenchError};
+use super::{check_status, Bench, BenchError};
 use crate::tap::Passed;
 
 /// Where time is spent.
@@ -69,6 +69,7 @@ impl Bench {
                 self.give_up_after(start)?;
             }
         }
+        check_status(&room)?;
         let end = self.world.clock();
         // The acknowledgement's stages lie between the arrival at B and the completion entry at A.
         let (a, b) = (self.world.take_tap(0), self.world.take_tap(1));

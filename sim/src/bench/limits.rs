@@ -2,7 +2,7 @@
 
 use verbena_abi::limits::FETCH_BATCH;
 use verbena_abi::queue::{Cqe, SQ_UNIT};
-use verbena_abi::wire::{write_wire_bytes, Bth, Reth, ICRC_BYTES};
+use verbena_abi::wire::{write_wire_bytes, Bth};
 
 use crate::pcie::{PcieConfig, COMPLETION_OVERHEAD, REQUEST_OVERHEAD};
 
@@ -26,13 +26,6 @@ pub enum Bound {
 /// Returns the goodput that 100 Gb/s carry at most, Gb/s, for writes of `message` bytes.
 pub fn wire_gbps(message: u64, mtu: u64) -> f64 {
     WIRE_GBPS * message as f64 / write_wire_bytes(message, mtu, HEADER_BYTES) as f64
-}
-
-/// Returns the share of a frame of `frame` bytes, without FCS, that is message data, if all its kind make up such messages.
-pub fn message_share(message: u64, mtu: u64) -> f64 {
-    let packets = message.div_ceil(mtu).max(1);
-    let pad = message.wrapping_neg() % 4;
-    message as f64 / (message + pad + packets * (HEADER_BYTES + ICRC_BYTES as u64) + size_of::<Reth>() as u64) as f64
 }
 
 /// Returns the goodput that PCIe carries at most, Gb/s, for writes of `message` bytes from aligned memory.

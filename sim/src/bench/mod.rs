@@ -25,7 +25,7 @@ const STEP: u64 = 64;
 const PATIENCE: u64 = 100_000;
 /// Most requests under way on all QPs: what a completion queue holds.
 const MOST_REQUESTS: u32 = 32_768;
-/// Bytes under way that are waited for at the end; more are flushed.
+/// Bytes under way that are waited for at the end, and compared. Of more the bench is given up: they take minutes.
 const DRAINED: u64 = 16 << 20;
 /// Bytes of the region that messages lie in, at least.
 const REGION: u64 = 8 << 20;
@@ -224,8 +224,8 @@ impl Bench {
         &self.world
     }
 
-    /// Measures goodput with messages of `message` bytes. What is under way at the end is waited for, or flushed and
-    /// `Ok(None)` takes the place of the bench that then is of no more use.
+    /// Measures goodput with messages of `message` bytes. What is under way at the end is waited for, and the receiver's memory
+    /// compared; if it is more than 16 MiB, neither is done, and `None` takes the place of the bench.
     pub fn measure(mut self, message: u32) -> Result<(Point, Option<Self>), BenchError> {
         let BenchOptions { qps, mtu, signal_every, both, warm_up, clocks, pcie, .. } = self.options;
         let doorbell_every = (self.depth / 4).max(1);
@@ -377,6 +377,14 @@ fn stride(message: u32) -> u64 {
     u64::from(message).next_multiple_of(64)
 }
 
+/// Fails with the first of `completions` that is none of a success.
+fn check_status(completions: &[Completion]) -> Result<(), BenchError> {
+    match completions.iter().find(|one| !one.status.is_success()) {
+        Some(&Completion { context, qpn, status, syndrome, .. }) => Err(BenchError::Request { context, qpn, status, syndrome }),
+        None => Ok(()),
+    }
+}
+
 impl Source {
     /// Posts to every queue with room for a whole batch, and rings its doorbell once.
     fn post(&mut self, message: u32, doorbell_every: u32, signal_every: u32) -> Result<(), BenchError> {
@@ -405,9 +413,7 @@ impl Source {
         let mut last = 0;
         loop {
             let count = self.end.cq.poll(&mut room);
-            if let Some(&Completion { context, qpn, status, syndrome, .. }) = room[..count].iter().find(|one| !one.status.is_success()) {
-                return Err(BenchError::Request { context, qpn, status, syndrome });
-            }
+            check_status(&room[..count])?;
             last += room[..count].iter().filter(|one| one.context == LAST).count();
             if count < room.len() {
                 return Ok(last);

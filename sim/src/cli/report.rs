@@ -7,10 +7,8 @@ use std::time::Duration;
 use serde::Serialize;
 use verbena_abi::limits::CLOCK_KHZ;
 use verbena_abi::wire::write_wire_bytes;
+use verbena_sim::bench::limits::WIRE_GBPS;
 use verbena_sim::ffi::CLOCK_NS;
-
-/// Bits per second of the wire.
-const WIRE_GBPS: f64 = 100.0;
 
 /// A transfer.
 #[derive(Debug, Serialize)]
