@@ -36,7 +36,7 @@ use verbena_abi::queue::{CommandCode, CommandOp, EventKind, QpState};
 
 use super::arguments::{Arguments, WORDS};
 use crate::bus::{CqWrite, Cqn, EventReq, MrWrite, QpWrite, Qpn, StreamSource};
-use crate::prim::{Fifo, LutRam};
+use crate::prim::{Fifo, Ram};
 
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
 enum State {
@@ -128,12 +128,12 @@ pub struct CommandProcessor {
     name: Signal<Local, Bits<32>>,
 
     // The tables.
-    qps: LutRam<QpUse, { limits::LOG_QPS }>,
-    cqs: LutRam<Bit, { limits::LOG_CQS }>,
-    mrs: LutRam<MrUse, { limits::LOG_MRS }>,
-    qp: DFF<QpUse>,
-    cq: DFF<Bit>,
-    mr: DFF<MrUse>,
+    qps: Ram<QpUse, { limits::LOG_QPS }>,
+    cqs: Ram<Bit, { limits::LOG_CQS }>,
+    mrs: Ram<MrUse, { limits::LOG_MRS }>,
+    qp: Signal<Local, QpUse>,
+    cq: Signal<Local, Bit>,
+    mr: Signal<Local, MrUse>,
 
     // What the command is.
     is_qp: Signal<Local, Bit>,
@@ -380,7 +380,7 @@ impl Logic for CommandProcessor {
     #[hdl_gen]
     fn update(&mut self) {
         dff_setup!(self, clock, state, step, walk, op, held_tag, result, queried, has_room, is_refused, is_ignored);
-        dff_setup!(self, clock, qp, cq, mr, is_bad_index);
+        dff_setup!(self, clock, is_bad_index);
         dff_setup!(self, clock, number, is_blank, writes_qp, writes_cq, writes_mr, starts_rx, starts_tx, clears);
         dff_setup!(self, clock, tx_mark, rx_mark, cq_mark, is_tx_drained, is_rx_drained, is_cq_drained);
         clock!(self, clock, events, arguments, qps, cqs, mrs);
@@ -432,16 +432,16 @@ impl Logic for CommandProcessor {
             (self.op.q.val() == self.query_qp.val()) | (self.op.q.val() == self.query_cq.val()) | (self.op.q.val() == self.query_mr.val());
         self.has_context.next = self.is_qp.val() & (self.is_create.val() | self.is_modify.val());
 
-        // The tables are read as soon as the words are there; judgement uses the flops behind them.
+        // The tables are read as soon as the words are there, in `Look`; what they hold is judged a clock later.
         self.qps.read_address.next = self.name.val().get_bits::<LOG_QPS>(0);
         self.cqs.read_address.next = self.name.val().get_bits::<LOG_CQS>(0);
         if self.is_qp.val() {
             self.cqs.read_address.next = self.arguments.send_cqn.val();
         }
         self.mrs.read_address.next = self.name.val().get_bits::<LOG_MRS>(8);
-        self.qp.d.next = self.qps.read_data.val();
-        self.cq.d.next = self.cqs.read_data.val();
-        self.mr.d.next = self.mrs.read_data.val();
+        self.qp.next = self.qps.read_data.val();
+        self.cq.next = self.cqs.read_data.val();
+        self.mr.next = self.mrs.read_data.val();
 
         self.is_bad_index.d.next = (self.is_qp.val()
             & ((self.name.val() >= self.qp_count.val()) | (self.name.val() < self.first_qpn.val())))
@@ -455,7 +455,7 @@ impl Logic for CommandProcessor {
         self.is_to_error.next = self.to.val() == self.state_error.val();
         self.is_known_state.next =
             self.is_to_reset.val() | self.is_to_init.val() | self.is_to_rtr.val() | self.is_to_rts.val() | self.is_to_error.val();
-        self.stored.next = self.qp.q.val().state;
+        self.stored.next = self.qp.val().state;
         self.is_dead.next = (self.q_rx_dead.val() | self.q_tx_dead.val())
             & ((self.stored.val() == self.from_rtr.val()) | (self.stored.val() == self.from_rts.val()));
         self.from.next = self.stored.val();
@@ -470,16 +470,15 @@ impl Logic for CommandProcessor {
             | (self.is_to_rts.val() & ((self.from.val() == self.from_rtr.val()) | (self.from.val() == self.from_rts.val())));
         self.is_there.next = false;
         if self.is_qp.val() {
-            self.is_there.next = self.qp.q.val().is_used;
+            self.is_there.next = self.qp.val().is_used;
         }
         if self.is_cq.val() {
-            self.is_there.next = self.cq.q.val();
+            self.is_there.next = self.cq.val();
         }
         if self.is_mr.val() {
-            self.is_there.next =
-                self.mr.q.val().is_used & (self.is_create.val() | (self.mr.q.val().tag == self.name.val().get_bits::<8>(0)));
+            self.is_there.next = self.mr.val().is_used & (self.is_create.val() | (self.mr.val().tag == self.name.val().get_bits::<8>(0)));
         }
-        self.is_bad_argument.next = (self.has_context.val() & (self.arguments.is_bad_qp.val() | !self.cq.q.val()))
+        self.is_bad_argument.next = (self.has_context.val() & (self.arguments.is_bad_qp.val() | !self.cq.val()))
             | (self.has_context.val() & (self.is_to_rtr.val() | self.is_to_rts.val()) & self.arguments.is_bad_peer.val())
             | (self.is_cq.val() & self.is_create.val() & self.arguments.is_bad_cq.val())
             | (self.is_mr.val() & self.is_create.val() & self.arguments.is_bad_mr.val());

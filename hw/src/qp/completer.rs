@@ -6,13 +6,13 @@
 //! | `issue` | sink | requests that got their PSNs |
 //! | `ack` | sink | the newest acknowledgement of a queue pair, or a wish to look at it again |
 //! | `flush` | sink | queue pairs of which everything posted is to be flushed |
-//! | `producer`, `is_dead` | in | of queue pair `look_qpn`: how far to flush, and whether at all |
+//! | `producer`, `is_dead` | in | of queue pair `look_qpn`: how far to flush, as of one clock ago, and whether at all |
 //! | `cqe` | source | completions |
 //! | `progress` | source | send queues whose last done requests were silent |
 //! | `halt` | source | queue pairs that have failed just now |
 //! | `fatal` | source | the event that goes with it |
 //! | `is_flushing` | out | a flush is under way |
-//! | `query_*` | in/out | state of one queue pair |
+//! | `query_*` | in/out | state of one queue pair, one clock later |
 //!
 //! Per queue pair there is the oldest unacknowledged PSN and the oldest request that is not done:
 //! what loss recovery starts from. The table has one entry for each request that may be under way
@@ -32,7 +32,7 @@ use verbena_abi::limits::{self, LOG_CQS, LOG_QPS};
 use verbena_abi::{queue, wire};
 
 use crate::bus::*;
-use crate::prim::{Fifo, LutRam, Ram};
+use crate::prim::{Fifo, Ram};
 
 /// Bits that name an entry of the table.
 const TABLE: usize = limits::LOG_QPS + limits::LOG_SQ_DEPTH;
@@ -114,9 +114,9 @@ pub struct Completer {
 
     state: DFF<State>,
     entries: Ram<Entry, TABLE>,
-    issued_look: LutRam<Issued, { limits::LOG_QPS }>,
-    done_ram: LutRam<Done, { limits::LOG_QPS }>,
-    done_look: LutRam<Done, { limits::LOG_QPS }>,
+    issued_look: Ram<Issued, { limits::LOG_QPS }>,
+    done_ram: Ram<Done, { limits::LOG_QPS }>,
+    done_look: Ram<Done, { limits::LOG_QPS }>,
     targets: Ram<Target, { limits::LOG_QPS }>,
     changes: Fifo<Change, 1, 2>,
     cqes: Fifo<CqeReq, 2, 3>,
@@ -128,11 +128,7 @@ pub struct Completer {
     syndrome: DFF<Bits<8>>,
     is_flush: DFF<Bit>,
     target: DFF<Target>,
-    done: DFF<Done>,
-    next_psn: DFF<Bits<24>>,
     acked: DFF<Bits<24>>,
-    // What the table held when the entry under consideration was asked for.
-    issued: DFF<Bits<16>>,
     index: DFF<Bits<16>>,
     is_silent: DFF<Bit>,
     has_died: DFF<Bit>,
@@ -236,10 +232,7 @@ impl Default for Completer {
             syndrome: Default::default(),
             is_flush: Default::default(),
             target: Default::default(),
-            done: Default::default(),
-            next_psn: Default::default(),
             acked: Default::default(),
-            issued: Default::default(),
             index: Default::default(),
             is_silent: Default::default(),
             has_died: Default::default(),
@@ -306,7 +299,7 @@ impl Default for Completer {
 impl Logic for Completer {
     #[hdl_gen]
     fn update(&mut self) {
-        dff_setup!(self, clock, state, qpn, psn, syndrome, is_flush, target, done, next_psn, acked, issued, index);
+        dff_setup!(self, clock, state, qpn, psn, syndrome, is_flush, target, acked, index);
         dff_setup!(self, clock, is_silent, has_died, status, was_ack, was_nak, was_ghost);
         clock!(self, clock, entries, issued_look, done_ram, done_look, targets);
         clock!(self, clock, changes, cqes, progresses, halts, fatals);
@@ -342,12 +335,13 @@ impl Logic for Completer {
         self.change.next = self.changes.drain.data.val();
         self.changes.drain.ready.next = false;
 
+        // From the clock after the first in `Load` on, `loaded` and `issued_now` are those of the queue pair; how far is issued is
+        // known as of the clock in which the table's entry was asked for.
         self.look_qpn.next = self.qpn.q.val();
         self.issued_look.read_address.next = self.qpn.q.val();
         self.issued_now.next = self.issued_look.read_data.val();
-        self.issued.d.next = self.issued_now.val().index;
         self.done_ram.read_address.next = self.qpn.q.val();
-        self.loaded.next = self.done.q.val();
+        self.loaded.next = self.done_ram.read_data.val();
 
         // The issue side writes the table; a command's change has priority at its small memory.
         self.fresh.next = self.issue.data.val();
@@ -382,7 +376,7 @@ impl Logic for Completer {
             self.behind_psn.next = self.psn.q.val() + 1;
         }
         self.distance.next = self.behind_psn.val() - self.loaded.val().unacked;
-        self.outstanding.next = self.next_psn.q.val() - self.loaded.val().unacked;
+        self.outstanding.next = self.issued_now.val().next_psn - self.loaded.val().unacked;
 
         self.nak_status.next = self.remote_operation.val();
         if self.syndrome.q.val() == self.nak_invalid.val() {
@@ -394,7 +388,7 @@ impl Logic for Completer {
         // The entry under consideration.
         self.entry.next = self.entries.read_data.val();
         self.margin.next = self.acked.q.val() - self.entry.val().last_psn - 1;
-        self.is_known.next = self.index.q.val() != self.issued.q.val();
+        self.is_known.next = self.index.q.val() != self.issued_now.val().index;
         self.is_acked.next = !self.margin.val().get_bit(23);
         self.needs_cqe.next = self.entry.val().signaled | self.entry.val().status.any();
         self.advance.next = false;
@@ -463,8 +457,6 @@ impl Logic for Completer {
                 }
             }
             State::Load => {
-                self.done.d.next = self.done_ram.read_data.val();
-                self.next_psn.d.next = self.issued_now.val().next_psn;
                 self.state.d.next = State::Judge;
             }
             State::Judge => {
@@ -888,7 +880,7 @@ mod tests {
             assert_eq!((self.acks, self.naks, self.ghosts), (self.expected.acks, self.expected.naks, self.expected.ghosts));
             for (qpn, pair) in self.expected.pairs.iter().enumerate() {
                 self.bench.uut.query_qpn.next = (qpn as u64).into();
-                self.bench.settle();
+                self.bench.cycles(1);
                 assert_eq!(self.bench.uut.query_unacked.val(), pair.unacked);
                 assert_eq!(self.bench.uut.query_consumer.val(), pair.index % 0x1_0000);
                 assert_eq!(self.bench.uut.query_dead.val(), pair.is_dead);

@@ -7,7 +7,7 @@
 //! | `bell` | source | those of living queue pairs, for the scheduler |
 //! | `halt` | sink | queue pairs whose requester has failed |
 //! | `flush` | source | queue pairs of which everything posted is to be flushed |
-//! | `look_qpn`, `producer`, `is_dead` | in/out | one queue pair's state, in the same clock |
+//! | `look_qpn`, `producer`, `is_dead` | in/out | one queue pair's state: whether it is dead in the same clock, its index one clock later |
 //!
 //! The index is kept before the bell goes on, and a queue pair dies here before it is flushed, so
 //! no request is posted behind the flush unseen: a doorbell before the death is covered by the
@@ -21,13 +21,7 @@ use verbena_abi::limits::{self, LOG_QPS};
 use verbena_abi::queue;
 
 use crate::bus::{QpContext, QpWrite, Qpn, SqBell, StreamSink, StreamSource};
-use crate::prim::{Fifo, LutRam};
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
-struct PostedState {
-    producer: Bits<16>,
-    is_dead: Bit,
-}
+use crate::prim::{Fifo, LutRam, Ram};
 
 /// A change that a command makes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -51,8 +45,10 @@ pub struct Posted {
     pub producer: Signal<Out, Bits<16>>,
     pub is_dead: Signal<Out, Bit>,
 
-    ram: LutRam<PostedState, { limits::LOG_QPS }>,
-    look_ram: LutRam<PostedState, { limits::LOG_QPS }>,
+    // Nothing is read to be written: a doorbell brings a whole index, and whether a queue pair is dead is one bit.
+    producers: Ram<Bits<16>, { limits::LOG_QPS }>,
+    deads: LutRam<Bit, { limits::LOG_QPS }>,
+    deads_look: LutRam<Bit, { limits::LOG_QPS }>,
     changes: Fifo<Change, 1, 2>,
     bells: Fifo<SqBell, 1, 2>,
     flushes: Fifo<Qpn, 1, 2>,
@@ -63,11 +59,12 @@ pub struct Posted {
     change: Signal<Local, Change>,
     ringing: Signal<Local, SqBell>,
     address: Signal<Local, Qpn>,
-    current: Signal<Local, PostedState>,
-    updated: Signal<Local, PostedState>,
-    write: Signal<Local, Bit>,
+    is_dead_now: Signal<Local, Bit>,
+    write_producer: Signal<Local, Bit>,
+    new_producer: Signal<Local, Bits<16>>,
+    write_dead: Signal<Local, Bit>,
+    new_dead: Signal<Local, Bit>,
     is_clear: Signal<Local, Bit>,
-    zero: Constant<PostedState>,
     qp_count: Constant<Bits<{ limits::LOG_QPS + 1 }>>,
     error_state: Constant<Bits<3>>,
 }
@@ -85,8 +82,9 @@ impl Default for Posted {
             look_qpn: Default::default(),
             producer: Default::default(),
             is_dead: Default::default(),
-            ram: Default::default(),
-            look_ram: Default::default(),
+            producers: Default::default(),
+            deads: Default::default(),
+            deads_look: Default::default(),
             changes: Default::default(),
             bells: Default::default(),
             flushes: Default::default(),
@@ -96,11 +94,12 @@ impl Default for Posted {
             change: Default::default(),
             ringing: Default::default(),
             address: Default::default(),
-            current: Default::default(),
-            updated: Default::default(),
-            write: Default::default(),
+            is_dead_now: Default::default(),
+            write_producer: Default::default(),
+            new_producer: Default::default(),
+            write_dead: Default::default(),
+            new_dead: Default::default(),
             is_clear: Default::default(),
-            zero: Constant::new(PostedState::default()),
             qp_count: Constant::new(limits::QPS.to_bits()),
             error_state: Constant::new((queue::QpState::Error as u8).to_bits()),
         }
@@ -111,7 +110,7 @@ impl Logic for Posted {
     #[hdl_gen]
     fn update(&mut self) {
         dff_setup!(self, clock, cleared);
-        clock!(self, clock, ram, look_ram, changes, bells, flushes);
+        clock!(self, clock, producers, deads, deads_look, changes, bells, flushes);
         self.changes.reset.next = self.reset.val();
         self.bells.reset.next = self.reset.val();
         self.flushes.reset.next = self.reset.val();
@@ -140,10 +139,12 @@ impl Logic for Posted {
         } else if self.halt.valid.val() {
             self.address.next = self.halt.data.val();
         }
-        self.ram.read_address.next = self.address.val();
-        self.current.next = self.ram.read_data.val();
-        self.updated.next = self.current.val();
-        self.write.next = false;
+        self.deads.read_address.next = self.address.val();
+        self.is_dead_now.next = self.deads.read_data.val();
+        self.write_producer.next = false;
+        self.new_producer.next = 0.into();
+        self.write_dead.next = false;
+        self.new_dead.next = false;
         self.changes.drain.ready.next = false;
         self.halt.ready.next = false;
         self.bell_in.ready.next = false;
@@ -153,47 +154,45 @@ impl Logic for Posted {
         self.flushes.fill.data.next = self.address.val();
 
         if !self.is_clear.val() {
-            self.write.next = true;
-            self.updated.next = self.zero.val();
+            self.write_producer.next = true;
+            self.write_dead.next = true;
         } else if self.changes.drain.valid.val() {
             if self.flushes.fill.ready.val() {
                 self.changes.drain.ready.next = true;
-                self.write.next = true;
-                if self.change.val().clear {
-                    self.updated.next = self.zero.val();
-                } else if self.change.val().revive {
-                    self.updated.next.is_dead = false;
-                } else if self.change.val().kill {
-                    self.updated.next.is_dead = true;
+                self.write_producer.next = self.change.val().clear;
+                self.write_dead.next = self.change.val().clear | self.change.val().revive | self.change.val().kill;
+                if self.change.val().kill & !self.change.val().clear & !self.change.val().revive {
+                    self.new_dead.next = true;
                     self.flushes.fill.valid.next = true;
                 }
             }
         } else if self.halt.valid.val() {
             if self.flushes.fill.ready.val() {
                 self.halt.ready.next = true;
-                self.write.next = true;
-                self.updated.next.is_dead = true;
+                self.write_dead.next = true;
+                self.new_dead.next = true;
                 self.flushes.fill.valid.next = true;
             }
         } else if self.bell_in.valid.val() & self.bells.fill.ready.val() & self.flushes.fill.ready.val() {
             self.bell_in.ready.next = true;
-            self.write.next = true;
-            self.updated.next.producer = self.ringing.val().index;
-            if self.current.val().is_dead {
-                self.flushes.fill.valid.next = true;
-            } else {
-                self.bells.fill.valid.next = true;
-            }
+            self.write_producer.next = true;
+            self.new_producer.next = self.ringing.val().index;
+            self.flushes.fill.valid.next = self.is_dead_now.val();
+            self.bells.fill.valid.next = !self.is_dead_now.val();
         }
-        self.ram.write_enable.next = self.write.val();
-        self.ram.write_address.next = self.address.val();
-        self.ram.write_data.next = self.updated.val();
-        self.look_ram.write_enable.next = self.write.val();
-        self.look_ram.write_address.next = self.address.val();
-        self.look_ram.write_data.next = self.updated.val();
-        self.look_ram.read_address.next = self.look_qpn.val();
-        self.producer.next = self.look_ram.read_data.val().producer;
-        self.is_dead.next = self.look_ram.read_data.val().is_dead;
+        self.producers.write_enable.next = self.write_producer.val();
+        self.producers.write_address.next = self.address.val();
+        self.producers.write_data.next = self.new_producer.val();
+        self.producers.read_address.next = self.look_qpn.val();
+        self.deads.write_enable.next = self.write_dead.val();
+        self.deads.write_address.next = self.address.val();
+        self.deads.write_data.next = self.new_dead.val();
+        self.deads_look.write_enable.next = self.write_dead.val();
+        self.deads_look.write_address.next = self.address.val();
+        self.deads_look.write_data.next = self.new_dead.val();
+        self.deads_look.read_address.next = self.look_qpn.val();
+        self.producer.next = self.producers.read_data.val();
+        self.is_dead.next = self.deads_look.read_data.val();
 
         if self.reset.val() {
             self.cleared.d.next = 0.into();
@@ -236,6 +235,8 @@ mod tests {
             let (mut bells, mut flushes) = (vec![], vec![]);
             let mut command: Option<(usize, bool, bool)> = None;
             let mut clock = 0;
+            // What the memory of indices held when it was asked.
+            let mut asked = 0;
             while clock < limit && !(bell_in.is_done() && bell.got.len() + flush.got.len() == bells.len() + flushes.len()) {
                 bell_in.before(&mut bench.uut.bell_in);
                 if clock % 25 == 24 {
@@ -256,13 +257,14 @@ mod tests {
                 bench.uut.look_qpn.next = (clock as u64 % 8).into();
                 bench.settle();
                 let uut = &bench.uut;
-                let (producer, is_dead) = model[clock % 8];
+                let (producer, is_dead) = (asked, model[clock % 8].1);
+                asked = model[clock % 8].0;
                 // During the clearing the memory still holds what was before.
-                if clock > limits::QPS {
+                if clock > limits::QPS + 1 {
                     assert_eq!((uut.producer.val().to_u64(), uut.is_dead.val()), (producer, is_dead));
                 } else {
                     assert!(
-                        !uut.bell_in.ready.val() && !uut.halt.ready.val() || clock == limits::QPS,
+                        !uut.bell_in.ready.val() && !uut.halt.ready.val() || clock >= limits::QPS,
                         "nothing is taken during the clearing"
                     );
                 }

@@ -449,6 +449,8 @@ mod tests {
                 case.command(qpn, true, false, QpState::Init);
                 case.command(qpn, false, true, QpState::Rts);
             }
+            case.ring(6, 8);
+            case.ring(7, 3);
             (0..8).for_each(|index| case.issue(6, index, true, 0));
             (0..2).for_each(|index| case.issue(7, index, true, 0));
             case.clocks(20);

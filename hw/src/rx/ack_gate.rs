@@ -7,8 +7,8 @@
 //! | `ack` | source | what is to be sent, at most one answer of a QP at a time |
 //! | `ready` | out | low while the queue is cleared after a reset, as many clocks as QPs; records wait meanwhile |
 //!
-//! Latency: six clocks from a record to `ack`, if its write is done. Throughput: a record every
-//! clock. 256 records can wait for the host; then `record.ready` is low.
+//! Latency: four clocks from a record to `ack`, if its write is done and nothing else waits. Throughput: a record every
+//! clock, an answer every two. 256 records can wait for the host; then `record.ready` is low.
 //!
 //! Every record waits for all writes up to and with its own packet, also those of other QPs, since
 //! the host takes writes in order anyway. A NAK 0x60 waits too, for it acknowledges all before its
@@ -183,7 +183,7 @@ mod tests {
         let records: Vec<AckRecord> = (0..300).map(|i| record(i % 256, i, 0x1F, 1)).collect();
         let mut driver = Driver::new(records, Stalls::none());
         let mut monitor = Monitor::new(Stalls::none());
-        for clock in 0..700 {
+        for clock in 0..1000 {
             driver.before(&mut bench.uut.record);
             monitor.before(&mut bench.uut.ack);
             bench.uut.done.next = clock == 320;
@@ -196,12 +196,15 @@ mod tests {
             }
             bench.edge();
         }
-        assert_eq!(monitor.got.len(), 300);
+        // The second answers of 44 queue pairs may have replaced the first.
+        for i in 44..300 {
+            assert_eq!(monitor.got.iter().filter(|ack| ack.qpn == i % 256 && ack.psn == i).count(), 1, "answer {i}");
+        }
         bench.finish();
     }
 
     #[test]
-    fn an_answer_takes_six_clocks() {
+    fn an_answer_takes_four_clocks() {
         let mut bench = bench("ack_gate_latency");
         bench.uut.ack.ready.next = true;
         bench.uut.record.data.next = record(1, 2, 0x1F, 0);
@@ -213,7 +216,7 @@ mod tests {
             clocks += 1;
             assert!(clocks < 20, "no answer");
         }
-        assert_eq!(clocks, 6);
+        assert_eq!(clocks, 4);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! | port | role | carries |
 //! |---|---|---|
 //! | `checked`, `checked_valid` | in | packets, at least two clocks apart |
+//! | `peek_qpn` | in | the QP of the packet that may come in the next clock |
 //! | `mr_write`, `life` | in | broadcast to the table of registrations |
 //! | `action`, `ack`, `ack_in`, `refusal` with `_valid` | out | for one clock each; the user has room |
 //! | `count_*` | out | pulses |
@@ -10,7 +11,7 @@
 //! | `ready` | out | low while the states are cleared after a reset, as many clocks as there are most objects of a kind |
 //!
 //! Latency: [`Decide::LATENCY`] clocks from `checked` to what comes of it. Throughput: a packet every
-//! two clocks, of one QP or of many: the state is read in the first clock and written in the second.
+//! two clocks, of one QP or of many: the state is asked for a clock before the packet, compared in its first clock and written in its second.
 //!
 //! The rules are those of rocev2.md 9, in its order. Three things are worth a word:
 //!
@@ -26,7 +27,7 @@ use verbena_abi::limits::{self, LOG_MRS, LOG_QPS};
 
 use super::{AckRecord, Checked, RxAction};
 use crate::bus::{AckIn, EventReq, MrEntry, MrIndex, MrWrite, Qpn};
-use crate::prim::{LutRam, Ram};
+use crate::prim::Ram;
 use verbena_abi::queue::EventKind;
 
 /// The responder's state of a QP.
@@ -67,6 +68,7 @@ pub struct Decide {
     pub ready: Signal<Out, Bit>,
     pub checked: Signal<In, Checked>,
     pub checked_valid: Signal<In, Bit>,
+    pub peek_qpn: Signal<In, Qpn>,
     pub mr_write: Signal<In, MrWrite>,
     pub life: Signal<In, Bits<40>>,
     pub action: Signal<Out, RxAction>,
@@ -87,8 +89,11 @@ pub struct Decide {
     pub query_msn: Signal<Out, Bits<24>>,
     pub query_dead: Signal<Out, Bit>,
 
-    states: LutRam<RxState, { limits::LOG_QPS }>,
-    queries: LutRam<QueryRow, { limits::LOG_QPS }>,
+    states: Ram<RxState, { limits::LOG_QPS }>,
+    queries: Ram<QueryRow, { limits::LOG_QPS }>,
+    // What was written while the memory was asked for it.
+    is_passed: DFF<Bit>,
+    passed: DFF<RxState>,
     lives: Ram<LifeRow, { limits::LOG_MRS }>,
     cleared: DFF<Bits<{ limits::LOG_OBJECTS + 1 }>>,
     is_clear: Signal<Local, Bit>,
@@ -143,7 +148,6 @@ pub struct Decide {
     out_of_order_out: DFF<Bit>,
     no_qp_out: DFF<Bit>,
     not_executed_out: DFF<Bit>,
-    query_out: DFF<QueryRow>,
 
     clear_end: Constant<Bits<{ limits::LOG_OBJECTS + 1 }>>,
     fresh: Constant<RxState>,
@@ -169,6 +173,7 @@ impl Default for Decide {
             ready: Default::default(),
             checked: Default::default(),
             checked_valid: Default::default(),
+            peek_qpn: Default::default(),
             mr_write: Default::default(),
             life: Default::default(),
             action: Default::default(),
@@ -190,6 +195,8 @@ impl Default for Decide {
             query_dead: Default::default(),
             states: Default::default(),
             queries: Default::default(),
+            is_passed: Default::default(),
+            passed: Default::default(),
             lives: Default::default(),
             cleared: Default::default(),
             is_clear: Default::default(),
@@ -239,7 +246,6 @@ impl Default for Decide {
             out_of_order_out: Default::default(),
             no_qp_out: Default::default(),
             not_executed_out: Default::default(),
-            query_out: Default::default(),
             clear_end: Constant::new((1usize << limits::LOG_OBJECTS).to_bits()),
             fresh: Constant::new(RxState::default()),
             no_query: Constant::new(QueryRow::default()),
@@ -259,7 +265,7 @@ impl Logic for Decide {
         dff_setup!(self, clock, cleared, packet, packet_valid, state, is_expected, is_ahead, ends_exactly, leaves_more, write_count);
         dff_setup!(self, clock, action_out, action_out_valid, ack_out, ack_out_valid, ack_in_out, ack_in_out_valid);
         dff_setup!(self, clock, refusal_out, refusal_out_valid, requests_out, duplicates_out, out_of_order_out);
-        dff_setup!(self, clock, no_qp_out, not_executed_out, query_out);
+        dff_setup!(self, clock, no_qp_out, not_executed_out, is_passed, passed);
         clock!(self, clock, states, queries, lives);
 
         self.is_clear.next = self.cleared.q.val() == self.clear_end.val();
@@ -273,8 +279,11 @@ impl Logic for Decide {
         self.lives.write_data.next.life = self.life.val();
 
         // First clock.
-        self.states.read_address.next = self.checked.val().qpn;
+        self.states.read_address.next = self.peek_qpn.val();
         self.row.next = self.states.read_data.val();
+        if self.is_passed.q.val() {
+            self.row.next = self.passed.q.val();
+        }
         self.lives.read_address.next = self.row.val().mr_index;
         self.packet.d.next = self.checked.val();
         self.packet_valid.d.next = self.checked_valid.val();
@@ -352,6 +361,8 @@ impl Logic for Decide {
         self.states.write_enable.next = self.updates.val();
         self.states.write_address.next = self.packet.q.val().qpn;
         self.states.write_data.next = self.new_state.val();
+        self.is_passed.d.next = self.updates.val() & (self.packet.q.val().qpn == self.peek_qpn.val());
+        self.passed.d.next = self.new_state.val();
         self.queries.write_enable.next = self.updates.val();
         self.queries.write_address.next = self.packet.q.val().qpn;
         self.queries.write_data.next.expected_psn = self.new_state.val().expected_psn;
@@ -422,10 +433,9 @@ impl Logic for Decide {
 
         // Queries.
         self.queries.read_address.next = self.query_qpn.val();
-        self.query_out.d.next = self.queries.read_data.val();
-        self.query_expected_psn.next = self.query_out.q.val().expected_psn;
-        self.query_msn.next = self.query_out.q.val().msn;
-        self.query_dead.next = self.query_out.q.val().is_dead;
+        self.query_expected_psn.next = self.queries.read_data.val().expected_psn;
+        self.query_msn.next = self.queries.read_data.val().msn;
+        self.query_dead.next = self.queries.read_data.val().is_dead;
 
         if !self.is_clear.val() {
             self.cleared.d.next = self.cleared.q.val() + 1;
@@ -443,6 +453,7 @@ impl Logic for Decide {
         if self.reset.val() {
             self.cleared.d.next = 0.into();
             self.packet_valid.d.next = false;
+            self.is_passed.d.next = false;
             self.write_count.d.next = 0.into();
             self.action_out_valid.d.next = false;
             self.ack_out_valid.d.next = false;

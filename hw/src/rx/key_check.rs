@@ -68,6 +68,7 @@ pub struct KeyCheck {
     pub life: Signal<Out, Bits<40>>,
     pub checked: Signal<Out, Checked>,
     pub checked_valid: Signal<Out, Bit>,
+    pub peek_qpn: Signal<Out, Qpn>,
 
     qps: Ram<QpRow, { limits::LOG_QPS }>,
     mrs: Ram<MrRow, { limits::LOG_MRS }>,
@@ -161,6 +162,7 @@ impl Default for KeyCheck {
             life: Default::default(),
             checked: Default::default(),
             checked_valid: Default::default(),
+            peek_qpn: Default::default(),
             qps: Default::default(),
             mrs: Default::default(),
             cleared: Default::default(),
@@ -386,6 +388,7 @@ impl Logic for KeyCheck {
                 | (self.second.q.val().is_only & self.fits_only.q.val()));
         self.third.d.next.is_granted = self.is_empty.q.val()
             | (self.has_key.q.val() & !self.is_below.q.val() & !self.is_longer.q.val() & (self.distance.q.val() <= self.room.q.val()));
+        self.peek_qpn.next = self.second.q.val().qpn;
         self.checked.next = self.third.q.val();
         self.checked_valid.next = self.third_valid.q.val();
 

@@ -127,6 +127,7 @@ impl Logic for Responder {
         self.decide.life.next = self.check.life.val();
         self.decide.checked.next = self.check.checked.val();
         self.decide.checked_valid.next = self.check.checked_valid.val();
+        self.decide.peek_qpn.next = self.check.peek_qpn.val();
         if self.check.taken.val() {
             self.entered_count.d.next = self.entered_count.q.val() + 1;
         }

@@ -52,6 +52,10 @@ struct Case {
     told: Vec<State>,
     answer: State,
     last: u64,
+    /// What comes in the next clock: its QP is told a clock ahead.
+    coming: (Option<Checked>, Option<(usize, bool)>),
+    /// Clock in which the last packet was made up.
+    made: u64,
     counts: [usize; 5],
     /// Acknowledgements by syndrome 0x1F, 0x60, 0x61, 0x62, and weak ones.
     answers: [usize; 5],
@@ -70,6 +74,8 @@ impl Case {
             told: vec![State::default(); limits::QPS],
             answer: State::default(),
             last: 0,
+            coming: (None, None),
+            made: 0,
             counts: [0; 5],
             answers: [0; 5],
         };
@@ -117,14 +123,20 @@ impl Case {
         }
     }
 
-    /// One clock, with a packet or without, and with a registration or the end of one.
+    /// One clock. Packet and registration, or the end of one, come in the clock behind it.
     fn clock(&mut self, packet: Option<Checked>, mr: Option<(usize, bool)>) {
         let clock = self.bench.clock_count();
+        if packet.is_some() {
+            self.made = clock;
+        }
+        let peek = packet.map(|packet| packet.qpn);
+        let (packet, mr) = std::mem::replace(&mut self.coming, (packet, mr));
         let qpn = self.pick(&QPNS);
         let noise = self.noise();
         let mr_index = self.pick(&MRS);
         let uut = &mut self.bench.uut;
         uut.query_qpn.next = qpn.to_bits();
+        uut.peek_qpn.next = peek.unwrap_or(noise.qpn);
         uut.checked_valid.next = packet.is_some();
         uut.checked.next = packet.unwrap_or(noise);
         let (index, valid) = mr.unwrap_or((mr_index, true));
@@ -378,7 +390,7 @@ impl Case {
         let mut sent = 0;
         while sent < count {
             let mr = (self.below(40) == 0).then(|| (self.pick(&MRS), self.below(4) != 0));
-            let is_time = self.last + 2 <= self.bench.clock_count() && pace.go();
+            let is_time = self.made + 2 <= self.bench.clock_count() && pace.go();
             let packet = is_time.then(|| self.packet());
             self.clock(packet, mr);
             sent += usize::from(is_time);
@@ -397,6 +409,7 @@ impl Case {
         self.lives.fill((false, 0));
         self.writes = 0;
         self.due.clear();
+        self.coming = (None, None);
         self.wait_ready();
     }
 }
@@ -483,6 +496,7 @@ fn a_reset_in_the_middle_forgets_states_registrations_and_the_packet_under_way()
     for index in MRS {
         case.clock(None, Some((index, true)));
     }
+    case.clocks(1);
     let life = case.lives[6].1.to_bits();
     // Packets of every kind in their second clock, and one in its first clock and on its way out.
     let write = Checked { is_only: true, ..request(7, 64) };
@@ -508,7 +522,7 @@ fn a_reset_in_the_middle_forgets_states_registrations_and_the_packet_under_way()
             case.bench.uut.checked_valid.next = true;
         } else {
             case.clock(Some(packet), None);
-            case.clocks(clocks - 1);
+            case.clocks(clocks);
             case.bench.uut.checked_valid.next = false;
         }
         case.reset();
