@@ -21,4 +21,4 @@ pub mod regs;
 pub mod wire;
 
 /// Version of everything in this crate. The driver refuses a card with another major number.
-pub const ABI_VERSION: (u16, u16) = (1, 0);
+pub const ABI_VERSION: (u16, u16) = (1, 1);

@@ -48,10 +48,18 @@ pub const LOG_EQ_DEPTH: usize = 16;
 
 /// Most requests that one fetch takes from a send queue.
 pub const FETCH_BATCH: usize = 8;
+/// Bytes with which the turn of a queue pair ends, if others have requests to send.
+pub const TURN_BYTES: usize = 32 << 10;
 /// Scatter/gather entries in a request of one 64-byte unit.
 pub const SGES_ONE_UNIT: usize = 2;
 /// Most scatter/gather entries of a request (two 64-byte units).
 pub const MAX_SGES: usize = 6;
+/// Bytes of one scatter/gather entry.
+pub const SGE_BYTES: usize = 16;
+/// Most bytes of inline data in a request of one 64-byte unit. They stand in the place of the entries.
+pub const INLINE_ONE_UNIT: usize = SGES_ONE_UNIT * SGE_BYTES;
+/// Most bytes of inline data of a request (two 64-byte units).
+pub const MAX_INLINE: usize = MAX_SGES * SGE_BYTES;
 /// Largest message, bytes (RETH length above it is an invalid request, IBTA vol. 1 9.4.3).
 pub const MAX_MESSAGE: u32 = 1 << 31;
 /// Largest path MTU, bytes.

@@ -64,7 +64,7 @@ pub struct Sge {
     /// Local key of the region.
     pub lkey: U32,
 }
-const _: () = assert!(size_of::<Sge>() == 16);
+const _: () = assert!(size_of::<Sge>() == limits::SGE_BYTES);
 
 /// First unit of a send request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -74,10 +74,13 @@ pub struct SqWqe {
     pub opcode: u8,
     /// Bits of [`wqe_flags`].
     pub flags: u8,
-    /// Number of entries in use, 0 to [`limits::MAX_SGES`].
+    /// Number of entries in use, 0 to [`limits::MAX_SGES`]; 0 with inline data.
     pub sges: u8,
+    /// Bytes of inline data, which stand in the place of the entries and go on in the second unit:
+    /// 0 to [`limits::INLINE_ONE_UNIT`], or to [`limits::MAX_INLINE`] with two units.
+    pub inline_bytes: u8,
     /// 0.
-    pub reserved0: [u8; 5],
+    pub reserved0: [u8; 4],
     /// Remote virtual address.
     pub remote_va: U64,
     /// Remote key.
@@ -105,7 +108,7 @@ code! {
         Success = 0,
         /// Message longer than the limit.
         LocalLength = 1,
-        /// The entry is malformed: opcode, flags or number of SGEs.
+        /// The entry is malformed: opcode, flags, number of SGEs or bytes of inline data.
         LocalOperation = 2,
         /// A local key is not valid, of another PD, or the range is outside the region.
         LocalProtection = 4,

@@ -191,7 +191,7 @@ registers! {
             [23:16] READ,
         }
         /// Inline data.
-        CapInline @ 0x0038, Ro, reset 0, {
+        CapInline @ 0x0038, Ro, reset limits::MAX_INLINE as u32, {
             /// Most bytes of inline data in a request.
             [31:0] BYTES,
         }

@@ -69,7 +69,7 @@ pub struct AdapterInfo {
     pub max_receive_sges: u32,
     /// SGEs of a read request.
     pub max_read_sges: u32,
-    /// Inline data of a request, bytes. 0 as long as the interface has no layout for it, whatever the card says.
+    /// Inline data of a request, bytes.
     pub max_inline_bytes: u32,
     /// Largest message, bytes.
     pub max_message_bytes: u32,

@@ -38,7 +38,8 @@ pub(crate) fn read(bar: &dyn Bar, abi_version: (u16, u16)) -> Result<(AdapterInf
     let sges = read_one(bar, "CapSges", regs::CapSges::OFFSET)?;
     let layout = verbena_abi::limits::MAX_SGES as u32;
     let max_send_sges = in_range("CapSges.INITIATOR", regs::CapSges::INITIATOR.get(sges), 1, layout)?;
-    read_one(bar, "CapInline", regs::CapInline::OFFSET)?;
+    let inline_layout = verbena_abi::limits::MAX_INLINE as u32;
+    let max_inline_bytes = in_range("CapInline", read_one(bar, "CapInline", regs::CapInline::OFFSET)?, 0, inline_layout)?;
     let max_message_bytes = in_range("CapMessage", read_one(bar, "CapMessage", regs::CapMessage::OFFSET)?, 1, 1 << 31)?;
     let max_mtu_bytes = in_range("CapMtu", read_one(bar, "CapMtu", regs::CapMtu::OFFSET)?, 256, 4096)?;
     if mtu_code(max_mtu_bytes).is_none() {
@@ -60,7 +61,7 @@ pub(crate) fn read(bar: &dyn Bar, abi_version: (u16, u16)) -> Result<(AdapterInf
         max_send_sges,
         max_receive_sges: regs::CapSges::RECEIVE.get(sges),
         max_read_sges: regs::CapSges::READ.get(sges),
-        max_inline_bytes: 0,
+        max_inline_bytes,
         max_message_bytes,
         max_mtu_bytes,
         vectors,

@@ -31,7 +31,8 @@ pub struct QpOptions {
     pub send_sges: u32,
     /// SGEs of a receive.
     pub receive_sges: u32,
-    /// Bytes of inline data of a request.
+    /// Bytes of inline data of a request, see [`SendQueue::write_inline`]. More than 32 of them, as more than two
+    /// SGEs, make each request of the send queue twice as long.
     pub inline_bytes: u32,
     /// First PSN to send, 24 bits; none: a random one.
     pub first_psn: Option<u32>,
@@ -166,7 +167,7 @@ impl Qp {
             return Err(Error::OtherAdapter { what: "CQ" });
         }
         let ring = Ring::with_slots(options.send_depth);
-        let slot_bytes = sq::slot_bytes(options.send_sges);
+        let slot_bytes = sq::slot_bytes(options.send_sges, options.inline_bytes);
         let memory = Arc::clone(adapter.device()).alloc(sq::memory_bytes(ring, slot_bytes), 4096)?;
         let qpn = adapter.take_number(|numbers| &mut numbers.qps)?;
         let shared = Arc::new(SqShared::new(qpn, options.context, options.send_depth));
@@ -174,7 +175,7 @@ impl Qp {
         let latest = CmdQp {
             qpn: qpn.into(),
             state: QpState::Reset as u8,
-            flags: if slot_bytes == sq::slot_bytes(0) { 0 } else { qp_flags::TWO_UNITS },
+            flags: if slot_bytes == sq::slot_bytes(0, 0) { 0 } else { qp_flags::TWO_UNITS },
             pd: pd.label().into(),
             // CQ numbers fit because the capability was checked for that.
             send_cqn: (send_cq.cqn() as u16).into(),

@@ -16,9 +16,10 @@ use std::sync::atomic::{fence, AtomicBool, AtomicU64, AtomicU8, Ordering};
 use std::sync::Arc;
 
 use verbena_abi::arith::Ring;
-use verbena_abi::limits::{MAX_SGES, SGES_ONE_UNIT};
+use verbena_abi::limits::{INLINE_ONE_UNIT, MAX_INLINE, MAX_SGES, SGES_ONE_UNIT};
 use verbena_abi::queue::{self, wqe_flags, QpState, SqProgress, SqWqe, SqWqeMore, WqeOp, SQ_UNIT};
 use verbena_abi::regs::Doorbell;
+use zerocopy::IntoBytes;
 
 use crate::device::Bar;
 use crate::dma::DmaBuffer;
@@ -48,7 +49,7 @@ impl WriteFlags {
     pub const SILENT_SUCCESS: Self = Self(op_flags::SILENT_SUCCESS);
     /// Do not start before all earlier reads of the QP are done.
     pub const READ_FENCE: Self = Self(op_flags::READ_FENCE);
-    /// Copy the data during the call. Refused unless there is no data, because the card takes no inline data.
+    /// Copy the data during the call: of [`SendQueue::write_inline`] alone, since a region's address is none of this process.
     pub const INLINE: Self = Self(op_flags::INLINE);
     /// The doorbell may wait for the next request without this flag.
     pub const DEFER: Self = Self(op_flags::DEFER);
@@ -243,10 +244,24 @@ impl SendQueue {
     /// given and the write succeeded. No SGEs, or empty ones, make a write of no bytes.
     ///
     /// A failure posts nothing, makes no completion, leaves the queue working, and shows deferred
-    /// requests to the card: [`Error::NotConnected`], [`Error::QueueFull`], [`Error::BadFlags`],
-    /// [`Error::InlineTooLong`], [`Error::TooManySges`], [`Error::MessageTooLong`].
+    /// requests to the card: [`Error::NotConnected`], [`Error::QueueFull`], [`Error::BadFlags`] (also for
+    /// [`WriteFlags::INLINE`]), [`Error::TooManySges`], [`Error::MessageTooLong`].
     pub fn write(&mut self, context: u64, sges: &[Sge], remote_va: u64, rkey: u32, flags: WriteFlags) -> Result<(), Error> {
-        match self.post_write(context, sges, remote_va, rkey, flags) {
+        self.post(context, Source::Regions(sges), remote_va, rkey, flags)
+    }
+
+    /// Posts an RDMA WRITE of the bytes of `pieces`, in their order. They are copied into the request, so their memory is free
+    /// again when this returns, needs no region, and the card reads it together with the request: the shortest way for
+    /// a short message. There may be any number of pieces.
+    ///
+    /// As [`SendQueue::write`] otherwise, with [`WriteFlags::INLINE`] or without. Fails with [`Error::InlineTooLong`] for
+    /// more bytes than [`QpOptions::inline_bytes`](crate::QpOptions::inline_bytes).
+    pub fn write_inline(&mut self, context: u64, pieces: &[&[u8]], remote_va: u64, rkey: u32, flags: WriteFlags) -> Result<(), Error> {
+        self.post(context, Source::Bytes(pieces), remote_va, rkey, flags)
+    }
+
+    fn post(&mut self, context: u64, source: Source<'_>, remote_va: u64, rkey: u32, flags: WriteFlags) -> Result<(), Error> {
+        match self.post_write(context, source, remote_va, rkey, flags) {
             Ok(()) if flags.contains(WriteFlags::DEFER) => Ok(()),
             outcome => {
                 // Also on failure: NDK has deferred requests handed over before a failing post returns.
@@ -271,39 +286,16 @@ impl SendQueue {
         (self.shared.depth - (self.producer - self.freed)) as u32
     }
 
-    fn post_write(&mut self, context: u64, sges: &[Sge], remote_va: u64, rkey: u32, flags: WriteFlags) -> Result<(), Error> {
+    fn post_write(&mut self, context: u64, source: Source<'_>, remote_va: u64, rkey: u32, flags: WriteFlags) -> Result<(), Error> {
         let qpn = self.shared.qpn;
         let state = self.shared.state();
         if state != QpState::Rts {
             return Err(Error::NotConnected { qpn, state });
         }
-        if flags.0 & !WriteFlags::ALL.0 != 0 {
-            return Err(Error::BadFlags { what: "write", flags: flags.0, known: WriteFlags::ALL.0 });
+        let known = source.flags();
+        if flags.0 & !known.0 != 0 {
+            return Err(Error::BadFlags { what: source.operation(), flags: flags.0, known: known.0 });
         }
-        // In 64 bits: six lengths of 32 bits do not fit into 32.
-        let len_bytes = sges.iter().map(|sge| u64::from(sge.len_bytes)).sum();
-        let sges = if flags.contains(WriteFlags::INLINE) {
-            if len_bytes > u64::from(self.max_inline_bytes) {
-                return Err(Error::InlineTooLong { len_bytes, limit: self.max_inline_bytes });
-            }
-            // The limit is 0, so what passes has no bytes; neither the number of SGEs nor their keys matter then.
-            &[]
-        } else {
-            sges
-        };
-        if sges.len() > self.max_sges as usize {
-            return Err(Error::TooManySges { sges: sges.len(), limit: self.max_sges });
-        }
-        if len_bytes > self.max_message_bytes {
-            return Err(Error::MessageTooLong { len_bytes, limit: self.max_message_bytes });
-        }
-        if self.producer - self.freed >= self.shared.depth {
-            self.reclaim();
-            if self.producer - self.freed >= self.shared.depth {
-                return Err(Error::QueueFull { qpn, depth: self.shared.depth as u32 });
-            }
-        }
-
         let is_silent = flags.contains(WriteFlags::SILENT_SUCCESS);
         let mut bits = 0;
         if !is_silent {
@@ -312,22 +304,46 @@ impl SendQueue {
         if flags.contains(WriteFlags::READ_FENCE) {
             bits |= wqe_flags::FENCE;
         }
-        let mut wqe = SqWqe {
-            opcode: WqeOp::Write as u8,
-            flags: bits,
-            sges: sges.len() as u8,
-            remote_va: remote_va.into(),
-            rkey: rkey.into(),
-            ..Default::default()
+        let mut wqe =
+            SqWqe { opcode: WqeOp::Write as u8, flags: bits, remote_va: remote_va.into(), rkey: rkey.into(), ..Default::default() };
+        let mut unit = SqWqeMore::default();
+        let has_more = match source {
+            Source::Regions(sges) => {
+                if sges.len() > self.max_sges as usize {
+                    return Err(Error::TooManySges { sges: sges.len(), limit: self.max_sges });
+                }
+                // In 64 bits: six lengths of 32 bits do not fit into 32.
+                let len_bytes = sges.iter().map(|sge| u64::from(sge.len_bytes)).sum();
+                if len_bytes > self.max_message_bytes {
+                    return Err(Error::MessageTooLong { len_bytes, limit: self.max_message_bytes });
+                }
+                let (first, more) = sges.split_at(sges.len().min(SGES_ONE_UNIT));
+                wqe.sges = sges.len() as u8;
+                lay_out(&mut wqe.sge, first);
+                lay_out(&mut unit.sge, more);
+                !more.is_empty()
+            }
+            Source::Bytes(pieces) => {
+                let len_bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
+                if len_bytes > u64::from(self.max_inline_bytes) {
+                    return Err(Error::InlineTooLong { len_bytes, limit: self.max_inline_bytes });
+                }
+                wqe.inline_bytes = len_bytes as u8;
+                copy_in(wqe.sge.as_mut_bytes(), unit.sge.as_mut_bytes(), pieces);
+                len_bytes > INLINE_ONE_UNIT as u64
+            }
         };
+        if self.producer - self.freed >= self.shared.depth {
+            self.reclaim();
+            if self.producer - self.freed >= self.shared.depth {
+                return Err(Error::QueueFull { qpn, depth: self.shared.depth as u32 });
+            }
+        }
+
         let slot = self.shared.ring.slot(self.producer as u32) as usize;
         let offset = slot * self.slot_bytes;
-        let (first, more) = sges.split_at(sges.len().min(SGES_ONE_UNIT));
-        lay_out(&mut wqe.sge, first);
         self.memory.write(offset, &wqe)?;
-        if !more.is_empty() {
-            let mut unit = SqWqeMore::default();
-            lay_out(&mut unit.sge, more);
+        if has_more {
             self.memory.write(offset + SQ_UNIT, &unit)?;
         }
         if let Some(kept) = self.shared.slots.get(slot) {
@@ -378,9 +394,36 @@ impl Drop for SendQueue {
     }
 }
 
-/// Returns the bytes of a slot for requests of up to `sges` SGEs.
-pub(crate) const fn slot_bytes(sges: u32) -> usize {
-    if sges as usize > SGES_ONE_UNIT {
+/// Where the bytes of a request come from.
+#[derive(Clone, Copy)]
+enum Source<'a> {
+    /// From regions, read by the card.
+    Regions(&'a [Sge]),
+    /// From memory of this process, inline.
+    Bytes(&'a [&'a [u8]]),
+}
+
+impl Source<'_> {
+    /// Returns the flags that such a request can have.
+    const fn flags(self) -> WriteFlags {
+        match self {
+            Self::Regions(_) => WriteFlags(WriteFlags::ALL.0 & !WriteFlags::INLINE.0),
+            Self::Bytes(_) => WriteFlags::ALL,
+        }
+    }
+
+    /// Returns what the request is called in errors.
+    const fn operation(self) -> &'static str {
+        match self {
+            Self::Regions(_) => "write from regions",
+            Self::Bytes(_) => "inline write",
+        }
+    }
+}
+
+/// Returns the bytes of a slot for requests of up to `sges` SGEs and up to `inline_bytes` bytes of inline data.
+pub(crate) const fn slot_bytes(sges: u32, inline_bytes: u32) -> usize {
+    if sges as usize > SGES_ONE_UNIT || inline_bytes as usize > INLINE_ONE_UNIT {
         2 * SQ_UNIT
     } else {
         SQ_UNIT
@@ -403,7 +446,18 @@ fn lay_out(places: &mut [queue::Sge], sges: &[Sge]) {
     }
 }
 
+/// Copies `pieces`, one behind the other, into `first` and then `second`. There is room for them.
+fn copy_in(first: &mut [u8], second: &mut [u8], pieces: &[&[u8]]) {
+    let mut places = first.iter_mut().chain(second);
+    for piece in pieces {
+        for (byte, place) in piece.iter().zip(&mut places) {
+            *place = *byte;
+        }
+    }
+}
+
 const _: () = assert!(MAX_SGES == SGES_ONE_UNIT + 4, "two units hold all SGEs that a request may have");
+const _: () = assert!(MAX_INLINE <= u8::MAX as usize, "the length of inline data has eight bits");
 
 #[cfg(test)]
 mod tests {

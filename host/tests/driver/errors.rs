@@ -32,13 +32,13 @@ fn each_qp_option_above_its_limit_is_refused_inline_and_at_its_limit_is_not() {
     let adapter = Adapter::open(card.clone(), config()).unwrap();
     let pd = Pd::create(&adapter).unwrap();
     let cq = Cq::create_blocking(&adapter, 512, None).unwrap();
-    let all = QpOptions { send_sges: 6, first_psn: Some(0xFF_FFFF), ..QpOptions::sender(512) };
+    let all = QpOptions { send_sges: 6, inline_bytes: 96, first_psn: Some(0xFF_FFFF), ..QpOptions::sender(512) };
     for (options, message) in [
         (QpOptions { send_depth: 513, ..all.clone() }, "send queue depth is 513, the limit is 512"),
         (QpOptions { receive_depth: 1, ..all.clone() }, "receive queue depth is 1, the limit is 0"),
         (QpOptions { send_sges: 7, ..all.clone() }, "number of SGEs of a send is 7, the limit is 6"),
         (QpOptions { receive_sges: 1, ..all.clone() }, "number of SGEs of a receive is 1, the limit is 0"),
-        (QpOptions { inline_bytes: 1, ..all.clone() }, "inline data size is 1, the limit is 0"),
+        (QpOptions { inline_bytes: 97, ..all.clone() }, "inline data size is 97, the limit is 96"),
         (QpOptions { first_psn: Some(0x100_0000), ..all.clone() }, "first PSN is 16777216, the limit is 16777215"),
     ] {
         let error = Qp::create(&pd, &cq, &cq, options, |_| panic!("an inline error has no callback")).unwrap_err();
@@ -113,12 +113,17 @@ fn each_refusal_of_a_post_names_value_and_limit_and_takes_no_slot() {
     let error = sq.write(0, &[sge(u32::MAX), sge(2)], 0, 0, WriteFlags::NONE).unwrap_err();
     assert_eq!(error.to_string(), "a message of 4294967297 bytes, the limit is 2147483648");
     assert_eq!(error.nt_status(), NtStatus::BUFFER_OVERFLOW);
-    let error = sq.write(0, &[sge(1)], 0, 0, WriteFlags::INLINE).unwrap_err();
+    let error = sq.write_inline(0, &[&[1]], 0, 0, WriteFlags::NONE).unwrap_err();
     assert_eq!((error.to_string().as_str(), error.nt_status()), ("1 bytes of inline data, the limit is 0", NtStatus::BUFFER_OVERFLOW));
-    let error = sq.write(0, &[], 0, 0, WriteFlags(0x404)).unwrap_err();
+    let error = sq.write(0, &[], 0, 0, WriteFlags::INLINE).unwrap_err();
     assert_eq!(
         (error.to_string().as_str(), error.nt_status()),
-        ("write flags 0x404 are not all known; known are 0x243", NtStatus::INVALID_PARAMETER)
+        ("write from regions flags 0x40 are not all known; known are 0x203", NtStatus::INVALID_PARAMETER)
+    );
+    let error = sq.write_inline(0, &[], 0, 0, WriteFlags(0x404)).unwrap_err();
+    assert_eq!(
+        (error.to_string().as_str(), error.nt_status()),
+        ("inline write flags 0x404 are not all known; known are 0x243", NtStatus::INVALID_PARAMETER)
     );
     assert!(bench.card.state().doorbells.is_empty());
 

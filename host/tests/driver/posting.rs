@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use verbena_host::ndk::{NdkResult, NtStatus};
 use verbena_host::{CqeStatus, Error, QpOptions, Sge, WriteFlags};
+use zerocopy::IntoBytes;
 
 use crate::{drain, Bench};
 
@@ -185,8 +186,30 @@ fn six_sges_and_zero_lengths_are_laid_out_in_their_order() {
         drop(state);
         assert_eq!(contexts(&bench), [count as u64]);
     }
-    bench.sq.write(9, &sges[..1], 0, 0, WriteFlags::INLINE).unwrap();
-    assert_eq!(bench.card.state().requests.last().unwrap().1.sges, 0, "no bytes inline are a write of no bytes");
+}
+
+#[test]
+fn inline_data_is_copied_piece_by_piece_into_the_place_of_the_entries() {
+    let bytes: Vec<u8> = (1..=96).collect();
+    for limit in [32, 33, 96] {
+        let mut bench = Bench::with_options(QpOptions { inline_bytes: limit, ..QpOptions::sender(3) }, 3);
+        let has_two_units = limit > 32;
+        for len in [0, 1, 31, 32, 33, 64, 95, 96].into_iter().filter(|len| *len <= limit as usize) {
+            let mut source = bytes[..len].to_vec();
+            let (first, second) = source.split_at(len / 3);
+            bench.sq.write_inline(len as u64, &[first, &[], second], 0xABCD, 0x55, WriteFlags::INLINE).unwrap();
+            source.fill(0);
+            let state = bench.card.state();
+            let (_, wqe, more) = state.requests.last().unwrap();
+            assert_eq!((wqe.sges, usize::from(wqe.inline_bytes), wqe.remote_va.get(), wqe.rkey.get()), (0, len, 0xABCD, 0x55));
+            let laid_out = [wqe.sge.as_bytes(), if has_two_units { more.sge.as_bytes() } else { &[] }].concat();
+            assert_eq!(laid_out[..len], bytes[..len]);
+            drop(state);
+            assert_eq!(contexts(&bench), [len as u64]);
+        }
+        let error = bench.sq.write_inline(0, &[&bytes, &bytes[..1]], 0, 0, WriteFlags::NONE).unwrap_err();
+        assert_eq!(error.to_string(), format!("97 bytes of inline data, the limit is {limit}"));
+    }
 }
 
 #[test]

@@ -261,6 +261,17 @@ pub struct Fetch {
     pub is_tail: Bit,
 }
 
+/// A turn that ended before what was fetched for it: fetching goes on at `index`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct Rewind {
+    /// Queue pair.
+    pub qpn: Qpn,
+    /// The request to fetch next.
+    pub index: Bits<16>,
+    /// It is a long one, of which a part is sent: only this one is fetched, and nothing more until the next such report.
+    pub is_long: Bit,
+}
+
 /// A scatter/gather entry with the request that it belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct SgeItem {
@@ -276,6 +287,8 @@ pub struct SgeItem {
     pub solicited: Bit,
     /// The request is malformed; there is no entry.
     pub is_bad: Bit,
+    /// The bytes stand in the request itself: `len` of them, without address and key. Their lines go by another way.
+    pub is_inline: Bit,
     /// There is an entry (a request may have none).
     pub has_sge: Bit,
     /// Last item of the request.
@@ -292,9 +305,11 @@ pub struct SgeItem {
     pub lkey: Bits<32>,
 }
 
-/// A range of local memory, checked and translated.
+/// A range of local memory, checked and translated, or inline data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct Piece {
+    /// Inline data: there is no address.
+    pub is_inline: Bit,
     /// Bus address.
     pub addr: Bits<64>,
     /// Bytes, at least 1.
@@ -388,6 +403,10 @@ pub struct FrameBeat {
 /// A part of a packet's payload to be gathered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct GatherReq {
+    /// Not from memory, but the next lines of inline data, from byte 0 of the first one on.
+    pub is_inline: Bit,
+    /// These lines are thrown away: they are of a request that is not sent.
+    pub is_void: Bit,
     /// Bus address.
     pub addr: Bits<64>,
     /// Bytes, 1 to 4096.

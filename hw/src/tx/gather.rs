@@ -6,6 +6,7 @@
 //! | `part` | sink | parts of payloads, in order |
 //! | `read` | source | reads of host memory |
 //! | `line_in` | sink | what they bring: the lines that each part touches |
+//! | `inline` | sink | lines of inline data, in the order of their parts; nothing is read for these |
 //! | `line` | source | payload lines: zero outside the payload, `last` on each packet's last |
 //!
 //! A line of a part is rotated by the same amount, whatever its place in the part: the difference
@@ -26,6 +27,8 @@ use crate::prim::{Fifo, Rotate};
 /// Where a part lies in its first line and in its packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Place {
+    is_inline: Bit,
+    is_void: Bit,
     from: Bits<6>,
     len: Bits<13>,
     first: Bit,
@@ -54,6 +57,7 @@ pub struct Gather {
     pub part: StreamSink<GatherReq>,
     pub read: StreamSource<ReadReq>,
     pub line_in: StreamSink<Line>,
+    pub inline: StreamSink<Bits<512>>,
     pub line: StreamSource<Line>,
 
     reads: Fifo<ReadReq, 1, 2>,
@@ -87,6 +91,9 @@ pub struct Gather {
     stop_at: Signal<Local, Bits<7>>,
     over: Signal<Local, Bits<7>>,
     has_room: Signal<Local, Bit>,
+    may_take: Signal<Local, Bit>,
+    has_line: Signal<Local, Bit>,
+    reads_memory: Signal<Local, Bit>,
     take: Signal<Local, Bit>,
     step: Signal<Local, Step>,
     step_zero: Constant<Step>,
@@ -114,6 +121,7 @@ impl Default for Gather {
             part: Default::default(),
             read: Default::default(),
             line_in: Default::default(),
+            inline: Default::default(),
             line: Default::default(),
             reads: Default::default(),
             places: Default::default(),
@@ -143,6 +151,9 @@ impl Default for Gather {
             stop_at: Default::default(),
             over: Default::default(),
             has_room: Default::default(),
+            may_take: Default::default(),
+            has_line: Default::default(),
+            reads_memory: Default::default(),
             take: Default::default(),
             step: Default::default(),
             step_zero: Constant::new(Step::default()),
@@ -178,11 +189,17 @@ impl Logic for Gather {
         self.request.next = self.part.data.val();
         self.request_addr.next = self.request.val().addr;
         self.part.ready.next = self.reads.fill.ready.val() & self.places.fill.ready.val();
-        self.reads.fill.valid.next = self.part.valid.val() & self.places.fill.ready.val();
+        self.reads_memory.next = !self.request.val().is_inline;
+        self.reads.fill.valid.next = self.part.valid.val() & self.places.fill.ready.val() & self.reads_memory.val();
         self.reads.fill.data.next.addr = self.request.val().addr;
         self.reads.fill.data.next.len = self.request.val().len;
         self.places.fill.valid.next = self.part.valid.val() & self.reads.fill.ready.val();
+        self.places.fill.data.next.is_inline = self.request.val().is_inline;
+        self.places.fill.data.next.is_void = self.request.val().is_void;
         self.places.fill.data.next.from = self.request_addr.val().get_bits::<6>(0);
+        if self.request.val().is_inline {
+            self.places.fill.data.next.from = 0.into();
+        }
         self.places.fill.data.next.len = self.request.val().len;
         self.places.fill.data.next.first = self.request.val().first;
         self.places.fill.data.next.offset = self.request.val().offset;
@@ -213,15 +230,21 @@ impl Logic for Gather {
         self.stop_at.next = bit_cast::<7, 6>(self.at_now.val()) + self.bytes.val();
         self.over.next = self.stop_at.val() - self.full.val();
         self.has_room.next = self.lines.level.val() <= self.credit.val();
-        self.take.next = self.has_room.val() & !self.must_flush.q.val() & self.line_in.valid.val() & self.places.drain.valid.val();
-        self.line_in.ready.next = self.has_room.val() & !self.must_flush.q.val() & self.places.drain.valid.val();
+        self.has_line.next = self.line_in.valid.val();
+        if self.place.val().is_inline {
+            self.has_line.next = self.inline.valid.val();
+        }
+        self.may_take.next = self.has_room.val() & !self.must_flush.q.val() & self.places.drain.valid.val();
+        self.take.next = self.may_take.val() & self.has_line.val();
+        self.line_in.ready.next = self.may_take.val() & !self.place.val().is_inline;
+        self.inline.ready.next = self.may_take.val() & self.place.val().is_inline;
         self.places.drain.ready.next = self.take.val() & self.is_last_line.val();
         self.step.next = self.step_zero.val();
         self.step.next.at = self.at_now.val();
         self.step.next.until = self.stop_at.val();
         self.step.next.last = self.is_last_line.val() & self.place.val().last;
         if self.take.val() {
-            self.step.next.valid = true;
+            self.step.next.valid = !self.place.val().is_void;
             self.is_started.d.next = !self.is_last_line.val();
             self.left.d.next = self.left_now.val() - bit_cast::<13, 7>(self.bytes.val());
             self.at.d.next = bit_cast::<6, 7>(self.stop_at.val());
@@ -239,6 +262,9 @@ impl Logic for Gather {
             self.step.next.last = true;
         }
         self.rotate.data.next = self.line_in.data.val().data;
+        if self.place.val().is_inline {
+            self.rotate.data.next = self.inline.data.val();
+        }
         self.rotate.amount.next = self.amount_now.val();
         self.step1.d.next = self.step.val();
         self.step2.d.next = self.step1.q.val();
@@ -301,6 +327,8 @@ mod tests {
     struct Work {
         memory: Vec<u8>,
         parts: Vec<GatherReq>,
+        /// Lines of inline data, as they come beside the parts.
+        inline: Vec<Bits<512>>,
         lines: Vec<Vec<u8>>,
         /// Clocks that the packets take.
         clocks: usize,
@@ -309,7 +337,7 @@ mod tests {
     impl Work {
         fn new(seed: u64) -> Self {
             let mut random = Stalls::new(seed);
-            Self { memory: (0..MEMORY).map(|_| random.random() as u8).collect(), parts: vec![], lines: vec![], clocks: 0 }
+            Self { memory: (0..MEMORY).map(|_| random.random() as u8).collect(), parts: vec![], inline: vec![], lines: vec![], clocks: 0 }
         }
 
         fn packet(&mut self, offset: usize, parts: &[(usize, usize)]) {
@@ -319,6 +347,8 @@ mod tests {
                 let last = i == parts.len() - 1;
                 bytes.extend(&self.memory[addr..addr + len]);
                 self.parts.push(GatherReq {
+                    is_inline: false,
+                    is_void: false,
                     addr: (addr as u64).into(),
                     len: (len as u64).into(),
                     first: i == 0,
@@ -339,6 +369,28 @@ mod tests {
             self.lines.extend(bytes.chunks(64).map(<[u8]>::to_vec));
         }
 
+        /// A packet of inline data. One that is not sent comes with `offset` of none.
+        fn inline(&mut self, offset: Option<usize>, bytes: &[u8]) {
+            for line in bytes.chunks(64) {
+                // What is behind the data does not count.
+                let mut line = line.to_vec();
+                line.resize(64, 0xEE);
+                self.inline.push(pack(&line));
+            }
+            self.parts.push(GatherReq {
+                is_inline: true,
+                is_void: offset.is_none(),
+                addr: 0x1235u64.into(),
+                len: (bytes.len() as u64).into(),
+                first: true,
+                offset: (offset.unwrap_or(7) as u64).into(),
+                last: offset.is_some(),
+            });
+            if let Some(offset) = offset {
+                self.lines.extend([&vec![0; offset], bytes].concat().chunks(64).map(<[u8]>::to_vec));
+            }
+        }
+
         fn random(seed: u64, count: usize) -> Self {
             let mut work = Self::new(seed);
             let mut random = Stalls::new(seed + 100);
@@ -354,6 +406,10 @@ mod tests {
                     })
                     .collect();
                 work.packet((random.random() % 64) as usize, &parts);
+                if random.random() % 2 == 0 {
+                    let bytes: Vec<u8> = (0..1 + random.random() % 96).map(|_| random.random() as u8).collect();
+                    work.inline((random.random() % 4 != 0).then_some((random.random() % 64) as usize), &bytes);
+                }
             }
             work
         }
@@ -369,28 +425,32 @@ mod tests {
     fn reset(bench: &mut Bench<Gather>) {
         bench.uut.part.valid.next = false;
         bench.uut.line_in.valid.next = false;
+        bench.uut.inline.valid.next = false;
         bench.uut.reset.next = true;
         bench.cycles(6);
         bench.uut.reset.next = false;
     }
 
     /// Sends all, until it is out or for `limit` clocks; returns the clocks from the first line in to the first and last out.
-    fn run(bench: &mut Bench<Gather>, work: &Work, stalls: [Stalls; 4], limit: usize) -> Option<(usize, usize)> {
-        let [part, read, line_in, line] = stalls;
+    fn run(bench: &mut Bench<Gather>, work: &Work, stalls: [Stalls; 5], limit: usize) -> Option<(usize, usize)> {
+        let [part, read, line_in, line, inline] = stalls;
         let mut part = Driver::new(work.parts.iter().copied(), part);
         let mut read = Monitor::new(read);
         let mut line_in = Driver::new([], line_in);
+        let mut inline = Driver::new(work.inline.iter().copied(), inline);
         let mut line = Monitor::new(line);
         let (mut served, mut start, mut first) = (0, None, None);
         for clock in 0..limit {
             part.before(&mut bench.uut.part);
             read.before(&mut bench.uut.read);
             line_in.before(&mut bench.uut.line_in);
+            inline.before(&mut bench.uut.inline);
             line.before(&mut bench.uut.line);
             bench.settle();
             part.after(&bench.uut.part);
             read.after(&bench.uut.read);
             line_in.after(&bench.uut.line_in);
+            inline.after(&bench.uut.inline);
             line.after(&bench.uut.line);
             start = start.or((bench.uut.line_in.valid.val() && bench.uut.line_in.ready.val()).then_some(clock));
             first = first.or(bench.uut.line.valid.val().then_some(clock));
@@ -407,10 +467,14 @@ mod tests {
                     expected.resize(64, 0);
                     assert!(unpack(got.data) == expected, "payload differs, or is not zero outside");
                 }
-                let reads: Vec<_> = work.parts.iter().map(|part| ReadReq { addr: part.addr, len: part.len }).collect();
+                let from_memory = work.parts.iter().filter(|part| !part.is_inline);
+                let reads: Vec<_> = from_memory.map(|part| ReadReq { addr: part.addr, len: part.len }).collect();
                 assert_eq!(read.got, reads);
                 let packets = work.parts.iter().filter(|part| part.last).count();
                 assert_eq!(line.got.iter().filter(|line| line.last).count(), packets);
+                if line.got.len() == work.lines.len() && work.parts.last().is_some_and(|part| !part.is_void) {
+                    assert!(inline.is_done(), "inline data of what is not sent is thrown away");
+                }
                 return Some((first.unwrap() - start.unwrap(), clock - start.unwrap()));
             }
         }
@@ -423,9 +487,9 @@ mod tests {
         reset(&mut bench);
         for seed in 1..4 {
             let work = Work::random(seed, 40);
-            run(&mut bench, &work, [10, 20, 30, 40].map(|n| Stalls::new(seed + n)), 80 + seed as usize);
+            run(&mut bench, &work, [10, 20, 30, 40, 45].map(|n| Stalls::new(seed + n)), 80 + seed as usize);
             reset(&mut bench);
-            assert!(run(&mut bench, &work, [50, 60, 70, 80].map(|n| Stalls::new(seed + n)), 5000).is_some(), "a packet hangs");
+            assert!(run(&mut bench, &work, [50, 60, 70, 80, 85].map(|n| Stalls::new(seed + n)), 5000).is_some(), "a packet hangs");
         }
         bench.finish();
     }
@@ -433,7 +497,7 @@ mod tests {
     #[test]
     fn a_line_moves_every_clock_and_what_does_not_fit_is_held_back() {
         let mut bench = Bench::new("tx_gather_rate", Gather::default(), |uut| &mut uut.clock);
-        let free = || [Stalls::none(), Stalls::none(), Stalls::none(), Stalls::none()];
+        let free = || core::array::from_fn(|_| Stalls::none());
         // Packets of 4096 bytes from aligned memory, behind 54 + 16 and 54 bytes of headers, then every other place.
         let mut work = Work::new(1);
         for offset in [6, 54, 0, 63, 1] {
@@ -448,7 +512,7 @@ mod tests {
         assert_eq!(end, work.clocks + 3, "the last line leaves four clocks behind the last that came in");
         // The exit shut: lines taken from memory have their places.
         reset(&mut bench);
-        bench.uut.part.data.next = GatherReq { addr: 0u64.into(), len: 4096u64.into(), first: true, offset: 0u64.into(), last: true };
+        bench.uut.part.data.next = GatherReq { len: 4096u64.into(), first: true, last: true, ..Default::default() };
         bench.uut.part.valid.next = true;
         bench.uut.line_in.valid.next = true;
         bench.uut.line.ready.next = false;

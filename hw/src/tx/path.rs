@@ -2,7 +2,8 @@
 //!
 //! Descriptors wait in a FIFO of 256 packets and payload in one of 512 lines, so that enough host
 //! reads are under way at a latency of a microsecond. Everything before them works ahead; what
-//! waits behind them is complete.
+//! waits behind them is complete. Inline data goes straight from `Decode` to `Gather`, through a FIFO
+//! of 512 lines, since its part of a packet may wait there behind others that are read from memory.
 
 use rust_hdl::prelude::*;
 
@@ -46,6 +47,7 @@ pub struct TxPath {
     key_check: KeyCheck,
     segment: Segment,
     descs: DeepFifo<PacketDesc, 8, 9>,
+    inline: DeepFifo<Bits<512>, 9, 10>,
     gather: Gather,
     payload: DeepFifo<Line, 9, 10>,
     choose: Choose,
@@ -64,13 +66,14 @@ impl Logic for TxPath {
     #[hdl_gen]
     fn update(&mut self) {
         dff_setup!(self, clock, is_fetched);
-        clock!(self, clock, scheduler, decode, key_check, segment, descs, gather, payload, choose, headers, merge, icrc);
+        clock!(self, clock, scheduler, decode, key_check, segment, descs, inline, gather, payload, choose, headers, merge, icrc);
         clock!(self, clock, halt_scheduler, halt_segment);
         self.scheduler.reset.next = self.reset.val();
         self.decode.reset.next = self.reset.val();
         self.key_check.reset.next = self.reset.val();
         self.segment.reset.next = self.reset.val();
         self.descs.reset.next = self.reset.val();
+        self.inline.reset.next = self.reset.val();
         self.gather.reset.next = self.reset.val();
         self.payload.reset.next = self.reset.val();
         self.choose.reset.next = self.reset.val();
@@ -103,9 +106,14 @@ impl Logic for TxPath {
         StreamSource::<Fetch>::join(&mut self.scheduler.fetch, &mut self.decode.fetch);
         StreamSink::<Line>::link(&mut self.fetch_line, &mut self.decode.line);
         StreamSource::<SgeItem>::join(&mut self.decode.item, &mut self.key_check.item);
+        StreamSource::<Bits<512>>::join(&mut self.decode.inline, &mut self.inline.fill);
+        StreamSource::<Bits<512>>::join(&mut self.inline.drain, &mut self.gather.inline);
         StreamSource::<Piece>::join(&mut self.key_check.piece, &mut self.segment.piece);
         StreamSource::<WqeHead>::join(&mut self.key_check.head, &mut self.segment.head);
         StreamSource::<Issue>::link(&mut self.issue, &mut self.segment.issue);
+        StreamSource::<Rewind>::join(&mut self.segment.rewind, &mut self.scheduler.rewind);
+        self.scheduler.sending_qpn.next = self.segment.sending_qpn.val();
+        self.segment.others_wait.next = self.scheduler.others_wait.val();
         StreamSource::<PacketDesc>::join(&mut self.segment.desc, &mut self.descs.fill);
         StreamSource::<GatherReq>::join(&mut self.segment.gather, &mut self.gather.part);
         StreamSource::<ReadReq>::link(&mut self.payload_req, &mut self.gather.read);
@@ -194,14 +202,17 @@ mod tests {
         }
     }
 
+    #[derive(Default)]
     struct Request {
         sges: Vec<(u64, u32, u32)>,
+        /// Inline data, instead of entries.
+        inline: Vec<u8>,
         va: u64,
         rkey: u32,
     }
 
     fn wqe(request: &Request, two_units: bool) -> Vec<u8> {
-        let mut bytes = vec![1, wqe_flags::SIGNALED, request.sges.len() as u8, 0, 0, 0, 0, 0];
+        let mut bytes = vec![1, wqe_flags::SIGNALED, request.sges.len() as u8, request.inline.len() as u8, 0, 0, 0, 0];
         bytes.extend(request.va.to_le_bytes());
         bytes.extend(request.rkey.to_le_bytes());
         bytes.extend([0; 12]);
@@ -210,7 +221,9 @@ mod tests {
             bytes.extend(len.to_le_bytes());
             bytes.extend(lkey.to_le_bytes());
         }
-        bytes.resize(if two_units { 128 } else { 64 }, 0);
+        bytes.extend(&request.inline);
+        // What is behind does not count.
+        bytes.resize(if two_units { 128 } else { 64 }, 0xEE);
         bytes
     }
 
@@ -441,6 +454,7 @@ mod tests {
                     let at = (va - 0x10_0000 + 0x1_0000) as usize;
                     memory[at..at + *len as usize].to_vec()
                 })
+                .chain(request.inline.iter().copied())
                 .collect();
             let count = packets(bytes.len() as u32, mtu_bytes as u32) as usize;
             for packet in 0..count {
@@ -484,12 +498,17 @@ mod tests {
     fn random_requests(seed: u64, count: usize, max_sges: u64, max_len: u64) -> Vec<Request> {
         let mut random = Stalls::new(seed);
         (0..count)
-            .map(|_| Request {
-                sges: (0..random.random() % (max_sges + 1))
-                    .map(|_| (0x10_0000 + random.random() % 0x1_0000, (random.random() % max_len) as u32, 0x3A5))
-                    .collect(),
-                va: random.random() << 20 | random.random(),
-                rkey: random.random() as u32,
+            .map(|_| {
+                let is_inline = random.random() % 3 == 0;
+                let most = if max_sges > 2 { 96 } else { 32 };
+                let sges = if is_inline { 0 } else { random.random() % (max_sges + 1) };
+                let bytes = if is_inline { random.random() % (most + 1) } else { 0 };
+                Request {
+                    sges: (0..sges).map(|_| (0x10_0000 + random.random() % 0x1_0000, (random.random() % max_len) as u32, 0x3A5)).collect(),
+                    inline: (0..bytes).map(|_| random.random() as u8).collect(),
+                    va: random.random() << 20 | random.random(),
+                    rkey: random.random() as u32,
+                }
             })
             .collect()
     }
@@ -515,6 +534,7 @@ mod tests {
                         ],
                         va: n,
                         rkey: 1,
+                        ..Default::default()
                     }
                 })
                 .collect();
@@ -524,7 +544,7 @@ mod tests {
 
     #[test]
     fn a_long_message_leaves_at_a_beat_a_clock() {
-        let requests = [Request { sges: vec![(0x10_0013, 16 * 1024, 0x3A5)], va: 0, rkey: 1 }];
+        let requests = [Request { sges: vec![(0x10_0013, 16 * 1024, 0x3A5)], ..Default::default() }];
         let clocks = check("tx_rate", 0, 5, &requests, 1, false);
         // Four packets of 65 or 66 beats, and the latency of the first, store and forward included.
         assert!(clocks < 4 * 66 + 65 + 60, "{clocks} clocks");
@@ -533,8 +553,10 @@ mod tests {
     #[test]
     fn a_bad_key_sends_nothing_and_stops_the_queue_pair() {
         for (va, len, lkey) in [(0x10_0000, 64, 0x3A4), (u64::MAX, 4, 0x3A5)] {
-            let good = || Request { sges: vec![(0x10_0000, 64, 0x3A5)], va: 0, rkey: 1 };
-            let requests = [good(), Request { sges: vec![(0x10_0000, 4, 0x3A5), (va, len, lkey)], va: 0, rkey: 1 }, good()];
+            let good = || Request { sges: vec![(0x10_0000, 64, 0x3A5)], ..Default::default() };
+            let bad = Request { sges: vec![(0x10_0000, 4, 0x3A5), (va, len, lkey)], ..Default::default() };
+            // Inline data behind it is thrown away with its request.
+            let requests = [good(), bad, Request { inline: vec![7; 32], ..Default::default() }, good()];
             let (_, frames, issues, _) = run("tx_bad_key", 0, 1, &requests, 1, false);
             assert_eq!(frames.len(), 1);
             assert_eq!(issues.len(), 2);

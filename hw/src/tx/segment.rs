@@ -1,5 +1,5 @@
-//! Cuts requests into packets of at most the path MTU, gives them their PSNs, and says which
-//! bytes of local memory each packet is gathered from.
+//! Cuts requests into packets of at most the path MTU, gives them their PSNs, says which
+//! bytes of local memory each packet is gathered from, and ends turns.
 //!
 //! | port | role | carries |
 //! |---|---|---|
@@ -9,26 +9,44 @@
 //! | `desc` | source | what each packet is built from, in order |
 //! | `gather` | source | the parts of each packet's payload, in order |
 //! | `issue` | source | each request with the PSN of its last packet |
-//! | `query_*` | in/out | next PSN of one queue pair |
+//! | `rewind` | source | turns that ended, and requests of long ones that are done: where the scheduler fetches on |
+//! | `sending_qpn`, `others_wait` | out, in | whether another queue pair than this one has requests to send |
+//! | `query_*` | in/out | next PSN of one queue pair, one clock later |
 //!
-//! Latency: two clocks. Throughput: a request takes one clock and one more for every part, where a
+//! Latency: three clocks. Throughput: a request takes one clock and one more for every part, where a
 //! part is what one packet takes from one piece: a request of one packet and one entry takes two.
 //! AckReq is set on the last packet of a message that asks for it, and on every 64th packet so that long
 //! messages and rows of silent ones are acknowledged on the way. A refused request, and every later one of its queue pair, sends
 //! nothing but keeps its place: it goes through as a void descriptor. Commands and deaths are taken
 //! at once, also in the middle of a request, which is then sent to its end.
+//!
+//! **Turns.** When [`TURN_BYTES`] of a queue pair are sent in a row and others wait, its turn ends, behind this packet or in front of
+//! the next request. The state keeps which request comes next and how much of it is sent. What the scheduler has fetched
+//! ahead comes with another index and goes through as void; the same request comes once more, its pieces are passed over up
+//! to where it stopped, and it goes on with the PSN that is due. If its key is not good any more by then, it
+//! fails like any other.
+//!
+//! [`TURN_BYTES`]: verbena_abi::limits::TURN_BYTES
 
 use rust_hdl::prelude::*;
 use verbena_abi::{limits, queue, wire};
 
-use crate::bus::{GatherReq, Issue, PacketDesc, Piece, QpContext, QpWrite, Qpn, StreamSink, StreamSource, WqeHead};
-use crate::prim::{Fifo, LutRam};
+use crate::bus::{GatherReq, Issue, PacketDesc, Piece, QpContext, QpWrite, Qpn, Rewind, StreamSink, StreamSource, WqeHead};
+use crate::prim::{Fifo, LutRam, Ram};
 
 /// What changes while a queue pair sends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct TxState {
+    /// PSN behind everything that is issued.
     next_psn: Bits<24>,
-    is_dead: Bit,
+    /// The request that comes next. What comes with another index was fetched in vain.
+    index: Bits<16>,
+    /// Bytes of it that are sent; 0 unless it is issued already.
+    sent: Bits<32>,
+    /// PSN with which it goes on.
+    resume_psn: Bits<24>,
+    /// The scheduler waits for a report.
+    is_long: Bit,
 }
 
 /// A change that a command makes.
@@ -43,7 +61,10 @@ struct Change {
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
 enum State {
     Start,
+    Resume,
     Cut,
+    Yield,
+    Report,
     Discard,
 }
 
@@ -58,63 +79,96 @@ pub struct Segment {
     pub desc: StreamSource<PacketDesc>,
     pub gather: StreamSource<GatherReq>,
     pub issue: StreamSource<Issue>,
+    pub rewind: StreamSource<Rewind>,
+    pub sending_qpn: Signal<Out, Qpn>,
+    pub others_wait: Signal<In, Bit>,
     pub refused: Signal<Out, Bit>,
     pub query_qpn: Signal<In, Qpn>,
     pub query_next_psn: Signal<Out, Bits<24>>,
 
     state: DFF<State>,
-    state_ram: LutRam<TxState, { limits::LOG_QPS }>,
-    query_ram: LutRam<TxState, { limits::LOG_QPS }>,
+    state_ram: Ram<TxState, { limits::LOG_QPS }>,
+    query_ram: Ram<Bits<24>, { limits::LOG_QPS }>,
+    dead_ram: LutRam<Bit, { limits::LOG_QPS }>,
     changes: Fifo<Change, 1, 2>,
     descs: Fifo<PacketDesc, 1, 2>,
     gathers: Fifo<GatherReq, 1, 2>,
     issues: Fifo<Issue, 2, 3>,
+    rewinds: Fifo<Rewind, 2, 3>,
+    // The request that is next, measured while its state is read.
+    is_loaded: DFF<Bit>,
+    loaded: DFF<WqeHead>,
+    packets: DFF<Bits<24>>,
+    first_len: DFF<Bits<13>>,
+    has_written: DFF<Bit>,
+    // The request under way.
     request: DFF<WqeHead>,
     psn: DFF<Bits<24>>,
-    left: DFF<Bits<32>>,
+    end_psn: DFF<Bits<24>>,
+    is_long: DFF<Bit>,
+    sent: DFF<Bits<32>>,
+    to_discard: DFF<Bits<3>>,
+    // Its packet: bytes, those that are not gathered yet, and what comes behind it.
+    packet_len: DFF<Bits<13>>,
     packet_left: DFF<Bits<13>>,
+    rest: DFF<Bits<32>>,
     is_first_packet: DFF<Bit>,
     is_first_part: DFF<Bit>,
-    used: DFF<Bits<32>>,
-    to_discard: DFF<Bits<3>>,
+    // What is left of the piece.
+    has_piece: DFF<Bit>,
+    part: DFF<Piece>,
+    // The turn.
+    turn_qpn: DFF<Qpn>,
+    turn: DFF<Bits<17>>,
     was_refused: DFF<Bit>,
 
     broadcast: Signal<Local, QpWrite>,
     attributes: Signal<Local, QpContext>,
     change: Signal<Local, Change>,
-    address: Signal<Local, Qpn>,
-    current: Signal<Local, TxState>,
-    updated: Signal<Local, TxState>,
-    write: Signal<Local, Bit>,
     has_change: Signal<Local, Bit>,
-    fresh: Signal<Local, WqeHead>,
-    mtu: Signal<Local, Bits<13>>,
-    mtu_mask: Signal<Local, Bits<13>>,
+    write: Signal<Local, Bit>,
+    write_qpn: Signal<Local, Qpn>,
+    updated: Signal<Local, TxState>,
+    load: Signal<Local, Bit>,
+    incoming: Signal<Local, WqeHead>,
+    look_qpn: Signal<Local, Qpn>,
+    in_mtu: Signal<Local, Bits<13>>,
+    in_mask: Signal<Local, Bits<13>>,
     rounded: Signal<Local, Bits<32>>,
-    packets: Signal<Local, Bits<24>>,
-    last_psn: Signal<Local, Bits<24>>,
-    previous_psn: Signal<Local, Bits<24>>,
-    first_len: Signal<Local, Bits<13>>,
+    current: Signal<Local, TxState>,
+    fresh: Signal<Local, WqeHead>,
+    is_dead: Signal<Local, Bit>,
+    is_due: Signal<Local, Bit>,
+    turn_is_over: Signal<Local, Bit>,
+    turn_now: Signal<Local, Bits<17>>,
+    fills_turn: Signal<Local, Bit>,
+    is_same_qp: Signal<Local, Bit>,
+    start: Signal<Local, Bit>,
+    refuse: Signal<Local, Bit>,
+    resume: Signal<Local, Bit>,
+    due_psn: Signal<Local, Bits<24>>,
+    after_psn: Signal<Local, Bits<24>>,
     now: Signal<Local, WqeHead>,
-    now_mtu: Signal<Local, Bits<13>>,
-    part: Signal<Local, Piece>,
-    part_left: Signal<Local, Bits<32>>,
+    mtu: Signal<Local, Bits<13>>,
+    next_len: Signal<Local, Bits<13>>,
+    part_now: Signal<Local, Piece>,
     part_len: Signal<Local, Bits<13>>,
     ends_piece: Signal<Local, Bit>,
     ends_packet: Signal<Local, Bit>,
     is_last_packet: Signal<Local, Bit>,
-    packet_len: Signal<Local, Bits<13>>,
-    rest: Signal<Local, Bits<32>>,
-    next_len: Signal<Local, Bits<13>>,
-    payload_at: Signal<Local, Bits<7>>,
-    go: Signal<Local, Bit>,
     has_payload: Signal<Local, Bit>,
+    payload_at: Signal<Local, Bits<7>>,
+    skip: Signal<Local, Bits<32>>,
+    go: Signal<Local, Bit>,
+    drop_piece: Signal<Local, Bit>,
     send_desc: Signal<Local, Bit>,
+    measure: Signal<Local, Bit>,
     desc_zero: Constant<PacketDesc>,
     base_mtu: Constant<Bits<13>>,
     one: Constant<Bits<13>>,
     reth_len: Constant<Bits<7>>,
     ack_mask: Constant<Bits<24>>,
+    turn_bytes: Constant<Bits<17>>,
     success: Constant<Bits<4>>,
     error_state: Constant<Bits<3>>,
     write_first: Constant<Bits<8>>,
@@ -136,61 +190,89 @@ impl Default for Segment {
             desc: Default::default(),
             gather: Default::default(),
             issue: Default::default(),
+            rewind: Default::default(),
+            sending_qpn: Default::default(),
+            others_wait: Default::default(),
             refused: Default::default(),
             query_qpn: Default::default(),
             query_next_psn: Default::default(),
             state: Default::default(),
             state_ram: Default::default(),
             query_ram: Default::default(),
+            dead_ram: Default::default(),
             changes: Default::default(),
             descs: Default::default(),
             gathers: Default::default(),
             issues: Default::default(),
+            rewinds: Default::default(),
+            is_loaded: Default::default(),
+            loaded: Default::default(),
+            packets: Default::default(),
+            first_len: Default::default(),
+            has_written: Default::default(),
             request: Default::default(),
             psn: Default::default(),
-            left: Default::default(),
+            end_psn: Default::default(),
+            is_long: Default::default(),
+            sent: Default::default(),
+            to_discard: Default::default(),
+            packet_len: Default::default(),
             packet_left: Default::default(),
+            rest: Default::default(),
             is_first_packet: Default::default(),
             is_first_part: Default::default(),
-            used: Default::default(),
-            to_discard: Default::default(),
+            has_piece: Default::default(),
+            part: Default::default(),
+            turn_qpn: Default::default(),
+            turn: Default::default(),
             was_refused: Default::default(),
             broadcast: Default::default(),
             attributes: Default::default(),
             change: Default::default(),
-            address: Default::default(),
-            current: Default::default(),
-            updated: Default::default(),
-            write: Default::default(),
             has_change: Default::default(),
-            fresh: Default::default(),
-            mtu: Default::default(),
-            mtu_mask: Default::default(),
+            write: Default::default(),
+            write_qpn: Default::default(),
+            updated: Default::default(),
+            load: Default::default(),
+            incoming: Default::default(),
+            look_qpn: Default::default(),
+            in_mtu: Default::default(),
+            in_mask: Default::default(),
             rounded: Default::default(),
-            packets: Default::default(),
-            last_psn: Default::default(),
-            previous_psn: Default::default(),
-            first_len: Default::default(),
+            current: Default::default(),
+            fresh: Default::default(),
+            is_dead: Default::default(),
+            is_due: Default::default(),
+            turn_is_over: Default::default(),
+            turn_now: Default::default(),
+            fills_turn: Default::default(),
+            is_same_qp: Default::default(),
+            start: Default::default(),
+            refuse: Default::default(),
+            resume: Default::default(),
+            due_psn: Default::default(),
+            after_psn: Default::default(),
             now: Default::default(),
-            now_mtu: Default::default(),
-            part: Default::default(),
-            part_left: Default::default(),
+            mtu: Default::default(),
+            next_len: Default::default(),
+            part_now: Default::default(),
             part_len: Default::default(),
             ends_piece: Default::default(),
             ends_packet: Default::default(),
             is_last_packet: Default::default(),
-            packet_len: Default::default(),
-            rest: Default::default(),
-            next_len: Default::default(),
-            payload_at: Default::default(),
-            go: Default::default(),
             has_payload: Default::default(),
+            payload_at: Default::default(),
+            skip: Default::default(),
+            go: Default::default(),
+            drop_piece: Default::default(),
             send_desc: Default::default(),
+            measure: Default::default(),
             desc_zero: Constant::new(PacketDesc::default()),
             base_mtu: Constant::new(128u32.to_bits()),
             one: Constant::new(1u32.to_bits()),
             reth_len: Constant::new(size_of::<wire::Reth>().to_bits()),
             ack_mask: Constant::new(63u32.to_bits()),
+            turn_bytes: Constant::new(limits::TURN_BYTES.to_bits()),
             success: Constant::new((queue::CqeStatus::Success as u8).to_bits()),
             error_state: Constant::new((queue::QpState::Error as u8).to_bits()),
             write_first: opcode(wire::Opcode::WriteFirst),
@@ -204,18 +286,23 @@ impl Default for Segment {
 impl Logic for Segment {
     #[hdl_gen]
     fn update(&mut self) {
-        dff_setup!(self, clock, state, request, psn, left, packet_left, is_first_packet, is_first_part);
-        dff_setup!(self, clock, used, to_discard, was_refused);
-        clock!(self, clock, state_ram, query_ram, changes, descs, gathers, issues);
+        dff_setup!(self, clock, state, is_loaded, loaded, packets, first_len, has_written);
+        dff_setup!(self, clock, request, psn, end_psn, is_long, sent, to_discard);
+        dff_setup!(self, clock, packet_len, packet_left, rest, is_first_packet, is_first_part);
+        dff_setup!(self, clock, has_piece, part, turn_qpn, turn, was_refused);
+        clock!(self, clock, state_ram, query_ram, dead_ram, changes, descs, gathers, issues, rewinds);
         self.changes.reset.next = self.reset.val();
         self.descs.reset.next = self.reset.val();
         self.gathers.reset.next = self.reset.val();
         self.issues.reset.next = self.reset.val();
+        self.rewinds.reset.next = self.reset.val();
         StreamSource::<PacketDesc>::link(&mut self.desc, &mut self.descs.drain);
         StreamSource::<GatherReq>::link(&mut self.gather, &mut self.gathers.drain);
         StreamSource::<Issue>::link(&mut self.issue, &mut self.issues.drain);
+        StreamSource::<Rewind>::link(&mut self.rewind, &mut self.rewinds.drain);
         self.refused.next = self.was_refused.q.val();
         self.was_refused.d.next = false;
+        self.sending_qpn.next = self.turn_qpn.q.val();
 
         self.broadcast.next = self.qp_write.val();
         self.attributes.next = self.broadcast.val().context;
@@ -224,61 +311,58 @@ impl Logic for Segment {
         self.changes.fill.data.next.start = self.broadcast.val().start_tx;
         self.changes.fill.data.next.stop = self.attributes.val().state == self.error_state.val();
         self.changes.fill.data.next.psn = self.attributes.val().sq_psn;
-        self.changes.drain.ready.next = false;
-        self.halt.ready.next = false;
+        self.changes.drain.ready.next = true;
         self.change.next = self.changes.drain.data.val();
+        self.has_change.next = self.changes.drain.valid.val();
 
-        // The new request: its packets and their PSNs.
-        self.fresh.next = self.head.data.val();
-        self.address.next = self.fresh.val().qpn;
-        if self.changes.drain.valid.val() {
-            self.address.next = self.change.val().qpn;
-        } else if self.halt.valid.val() {
-            self.address.next = self.halt.data.val();
-        }
-        self.state_ram.read_address.next = self.address.val();
+        // The next request: its packets, and its state.
+        self.fresh.next = self.loaded.q.val();
+        self.incoming.next = self.head.data.val();
+        self.in_mtu.next = self.base_mtu.val() << self.incoming.val().mtu;
+        self.in_mask.next = self.in_mtu.val() - self.one.val();
+        self.rounded.next = self.incoming.val().len + bit_cast::<32, 13>(self.in_mask.val());
         self.current.next = self.state_ram.read_data.val();
-        self.updated.next = self.current.val();
-        self.write.next = false;
-        self.mtu.next = self.base_mtu.val() << self.fresh.val().mtu;
-        self.mtu_mask.next = self.mtu.val() - self.one.val();
-        self.rounded.next = self.fresh.val().len + bit_cast::<32, 13>(self.mtu_mask.val());
-        self.packets.next = bit_cast::<24, 32>((self.rounded.val() >> 7) >> self.fresh.val().mtu);
-        if !self.fresh.val().len.any() {
-            self.packets.next = 1.into();
+        self.dead_ram.read_address.next = self.fresh.val().qpn;
+        self.is_dead.next = self.dead_ram.read_data.val();
+        self.is_due.next = self.fresh.val().index == self.current.val().index;
+        self.is_same_qp.next = self.fresh.val().qpn == self.turn_qpn.q.val();
+        self.turn_is_over.next = (self.turn.q.val() >= self.turn_bytes.val()) & self.others_wait.val();
+        self.resume.next = self.current.val().sent.any();
+        self.due_psn.next = self.current.val().next_psn;
+        if self.resume.val() {
+            self.due_psn.next = self.current.val().resume_psn;
         }
-        self.last_psn.next = self.current.val().next_psn + self.packets.val() - 1;
-        self.previous_psn.next = self.current.val().next_psn - 1;
-        self.first_len.next = bit_cast::<13, 32>(self.fresh.val().len);
-        if self.fresh.val().len > bit_cast::<32, 13>(self.mtu.val()) {
-            self.first_len.next = self.mtu.val();
+        self.after_psn.next = self.current.val().next_psn + self.packets.q.val();
+        if self.resume.val() {
+            self.after_psn.next = self.current.val().next_psn;
         }
 
         // The part that this clock takes: what is left of the packet, or of the piece.
         self.now.next = self.request.q.val();
-        self.now_mtu.next = self.base_mtu.val() << self.now.val().mtu;
-        self.part.next = self.piece.data.val();
-        self.part_left.next = self.part.val().len - self.used.q.val();
-        self.ends_packet.next = self.part_left.val() >= bit_cast::<32, 13>(self.packet_left.q.val());
-        self.ends_piece.next = self.part_left.val() <= bit_cast::<32, 13>(self.packet_left.q.val());
-        self.part_len.next = bit_cast::<13, 32>(self.part_left.val());
+        self.mtu.next = self.base_mtu.val() << self.now.val().mtu;
+        self.part_now.next = self.part.q.val();
+        self.ends_packet.next = self.part_now.val().len >= bit_cast::<32, 13>(self.packet_left.q.val());
+        self.ends_piece.next = self.part_now.val().len <= bit_cast::<32, 13>(self.packet_left.q.val());
+        self.part_len.next = bit_cast::<13, 32>(self.part_now.val().len);
         if self.ends_packet.val() {
             self.part_len.next = self.packet_left.q.val();
         }
-        self.is_last_packet.next = self.left.q.val() <= bit_cast::<32, 13>(self.now_mtu.val());
-        self.packet_len.next = bit_cast::<13, 32>(self.left.q.val());
-        if !self.is_last_packet.val() {
-            self.packet_len.next = self.now_mtu.val();
-        }
-        self.rest.next = self.left.q.val() - bit_cast::<32, 13>(self.packet_len.val());
-        self.next_len.next = bit_cast::<13, 32>(self.rest.val());
-        if self.rest.val() > bit_cast::<32, 13>(self.now_mtu.val()) {
-            self.next_len.next = self.now_mtu.val();
-        }
-        self.has_payload.next = self.packet_len.val().any();
+        self.is_last_packet.next = !self.rest.q.val().any();
+        self.has_payload.next = self.packet_len.q.val().any();
         self.payload_at.next = self.now.val().header_len;
         if self.is_first_packet.q.val() {
             self.payload_at.next = self.now.val().header_len + self.reth_len.val();
+        }
+        self.turn_now.next = self.turn.q.val() + bit_cast::<17, 13>(self.packet_len.q.val());
+        self.fills_turn.next = self.turn_now.val() >= self.turn_bytes.val();
+        self.next_len.next = bit_cast::<13, 32>(self.rest.q.val());
+        if self.rest.q.val() > bit_cast::<32, 13>(self.mtu.val()) {
+            self.next_len.next = self.mtu.val();
+        }
+        // A request that goes on passes over what is sent: a piece or a part of one each clock.
+        self.skip.next = bit_cast::<32, 13>(self.part_len.val());
+        if self.state.q.val() == State::Resume {
+            self.skip.next = self.sent.q.val();
         }
 
         self.descs.fill.valid.next = false;
@@ -289,7 +373,7 @@ impl Logic for Segment {
         self.descs.fill.data.next.rkey = self.now.val().rkey;
         self.descs.fill.data.next.dma_len = self.now.val().len;
         self.descs.fill.data.next.has_reth = self.is_first_packet.q.val();
-        self.descs.fill.data.next.len = self.packet_len.val();
+        self.descs.fill.data.next.len = self.packet_len.q.val();
         self.descs.fill.data.next.ends_request = self.is_last_packet.val();
         self.descs.fill.data.next.solicited = self.now.val().solicited & self.is_last_packet.val();
         self.descs.fill.data.next.ack_req =
@@ -303,7 +387,9 @@ impl Logic for Segment {
             self.descs.fill.data.next.opcode = self.write_last.val();
         }
         self.gathers.fill.valid.next = false;
-        self.gathers.fill.data.next.addr = self.part.val().addr + bit_cast::<64, 32>(self.used.q.val());
+        self.gathers.fill.data.next.is_inline = self.part_now.val().is_inline;
+        self.gathers.fill.data.next.is_void = false;
+        self.gathers.fill.data.next.addr = self.part_now.val().addr;
         self.gathers.fill.data.next.len = self.part_len.val();
         self.gathers.fill.data.next.first = self.is_first_part.q.val();
         self.gathers.fill.data.next.offset = bit_cast::<6, 7>(self.payload_at.val());
@@ -311,68 +397,104 @@ impl Logic for Segment {
         self.issues.fill.valid.next = false;
         self.issues.fill.data.next.qpn = self.fresh.val().qpn;
         self.issues.fill.data.next.index = self.fresh.val().index;
-        self.issues.fill.data.next.last_psn = self.last_psn.val();
+        self.issues.fill.data.next.last_psn = self.after_psn.val() - 1;
         self.issues.fill.data.next.signaled = self.fresh.val().signaled;
         self.issues.fill.data.next.status = self.fresh.val().status;
-        self.head.ready.next = false;
-        self.piece.ready.next = false;
+        self.rewinds.fill.valid.next = false;
+        self.rewinds.fill.data.next.qpn = self.now.val().qpn;
+        self.rewinds.fill.data.next.index = self.now.val().index;
+        self.rewinds.fill.data.next.is_long = true;
+        self.write.next = false;
+        self.write_qpn.next = self.now.val().qpn;
+        self.updated.next.next_psn = self.end_psn.q.val();
+        self.updated.next.index = self.now.val().index;
+        self.updated.next.sent = self.sent.q.val();
+        self.updated.next.resume_psn = self.psn.q.val();
+        self.updated.next.is_long = true;
+        self.start.next = false;
+        self.refuse.next = false;
         self.go.next = false;
+        self.drop_piece.next = false;
         self.send_desc.next = false;
-
-        // A request under way needs the states no more, so a change never waits for one: its pieces
-        // may be many, and slow to be read.
-        if self.changes.drain.valid.val() {
-            self.changes.drain.ready.next = true;
-            self.write.next = self.change.val().start | self.change.val().stop;
-            self.updated.next.is_dead = self.change.val().stop;
-            if self.change.val().start {
-                self.updated.next.next_psn = self.change.val().psn;
-            }
-        } else if self.halt.valid.val() {
-            self.halt.ready.next = true;
-            self.write.next = true;
-            self.updated.next.is_dead = true;
-        }
-        self.has_change.next = self.changes.drain.valid.val() | self.halt.valid.val();
+        self.measure.next = false;
 
         match self.state.q.val() {
             State::Start => {
-                if !self.has_change.val() & self.head.valid.val() & self.issues.fill.ready.val() {
-                    self.head.ready.next = true;
+                // A state that was written in the last clock is not read yet.
+                self.start.next = self.is_loaded.q.val()
+                    & !self.has_change.val()
+                    & !self.halt.valid.val()
+                    & !self.has_written.q.val()
+                    & self.issues.fill.ready.val()
+                    & self.rewinds.fill.ready.val();
+                if self.start.val() {
                     self.request.d.next = self.fresh.val();
-                    self.psn.d.next = self.current.val().next_psn;
-                    self.left.d.next = self.fresh.val().len;
-                    self.packet_left.d.next = self.first_len.val();
-                    self.is_first_packet.d.next = true;
-                    self.is_first_part.d.next = true;
-                    self.used.d.next = 0.into();
+                    self.psn.d.next = self.due_psn.val();
+                    self.end_psn.d.next = self.after_psn.val();
+                    self.is_long.d.next = self.current.val().is_long;
+                    self.sent.d.next = self.current.val().sent;
                     self.to_discard.d.next = self.fresh.val().pieces;
-                    self.write.next = true;
-                    if self.current.val().is_dead {
+                    self.packet_len.d.next = self.first_len.q.val();
+                    self.packet_left.d.next = self.first_len.q.val();
+                    self.rest.d.next = self.fresh.val().len - bit_cast::<32, 13>(self.first_len.q.val());
+                    self.is_first_packet.d.next = !self.resume.val();
+                    self.is_first_part.d.next = true;
+                    self.turn_qpn.d.next = self.fresh.val().qpn;
+                    if !self.is_same_qp.val() {
+                        self.turn.d.next = 0.into();
+                    }
+                    self.write_qpn.next = self.fresh.val().qpn;
+                    self.updated.next.next_psn = self.after_psn.val();
+                    self.updated.next.index = self.fresh.val().index + 1;
+                    self.updated.next.sent = 0.into();
+                    self.updated.next.is_long = self.current.val().is_long;
+                    if self.is_dead.val() | !self.is_due.val() {
+                        self.state.d.next = State::Discard;
+                    } else if self.is_same_qp.val() & self.turn_is_over.val() {
+                        self.turn.d.next = 0.into();
+                        self.rewinds.fill.valid.next = true;
+                        self.rewinds.fill.data.next.qpn = self.fresh.val().qpn;
+                        self.rewinds.fill.data.next.index = self.fresh.val().index;
+                        self.rewinds.fill.data.next.is_long = self.current.val().is_long;
                         self.state.d.next = State::Discard;
                     } else if self.fresh.val().status != self.success.val() {
-                        self.updated.next.is_dead = true;
+                        self.refuse.next = true;
                         self.issues.fill.valid.next = true;
-                        self.issues.fill.data.next.last_psn = self.previous_psn.val();
+                        self.issues.fill.data.next.last_psn = self.due_psn.val() - 1;
                         self.was_refused.d.next = true;
                         self.state.d.next = State::Discard;
+                    } else if self.resume.val() {
+                        self.write.next = true;
+                        self.rest.d.next = self.fresh.val().len - self.current.val().sent;
+                        self.state.d.next = State::Resume;
                     } else {
-                        self.updated.next.next_psn = self.last_psn.val() + 1;
+                        self.write.next = true;
                         self.issues.fill.valid.next = true;
                         self.state.d.next = State::Cut;
                     }
                 }
             }
+            State::Resume => {
+                // `sent` counts down to 0 here, and up again from where it was: what is left says how much that is.
+                if !self.sent.q.val().any() {
+                    self.sent.d.next = self.now.val().len - self.rest.q.val();
+                    self.measure.next = true;
+                    self.state.d.next = State::Cut;
+                } else if self.has_piece.q.val() {
+                    self.go.next = true;
+                    self.sent.d.next = 0.into();
+                    if self.sent.q.val() >= self.part_now.val().len {
+                        self.drop_piece.next = true;
+                        self.sent.d.next = self.sent.q.val() - self.part_now.val().len;
+                    }
+                }
+            }
             State::Cut => {
                 self.go.next =
-                    self.descs.fill.ready.val() & self.gathers.fill.ready.val() & (self.piece.valid.val() | !self.has_payload.val());
+                    self.descs.fill.ready.val() & self.gathers.fill.ready.val() & (self.has_piece.q.val() | !self.has_payload.val());
                 if self.go.val() {
                     self.gathers.fill.valid.next = self.has_payload.val();
-                    self.piece.ready.next = self.has_payload.val() & self.ends_piece.val();
-                    self.used.d.next = self.used.q.val() + bit_cast::<32, 13>(self.part_len.val());
-                    if self.ends_piece.val() {
-                        self.used.d.next = 0.into();
-                    }
+                    self.drop_piece.next = self.has_payload.val() & self.ends_piece.val();
                     self.packet_left.d.next = self.packet_left.q.val() - self.part_len.val();
                     self.is_first_part.d.next = false;
                     self.send_desc.next = self.ends_packet.val() | !self.has_payload.val();
@@ -380,21 +502,51 @@ impl Logic for Segment {
                 if self.send_desc.val() {
                     self.descs.fill.valid.next = true;
                     self.psn.d.next = self.psn.q.val() + 1;
-                    self.left.d.next = self.rest.val();
-                    self.packet_left.d.next = self.next_len.val();
+                    self.sent.d.next = self.sent.q.val() + bit_cast::<32, 13>(self.packet_len.q.val());
+                    if self.turn.q.val() < self.turn_bytes.val() {
+                        self.turn.d.next = self.turn_now.val();
+                    }
+                    self.measure.next = true;
                     self.is_first_packet.d.next = false;
-                    self.is_first_part.d.next = true;
                     if self.is_last_packet.val() {
                         self.state.d.next = State::Start;
+                        if self.is_long.q.val() {
+                            self.state.d.next = State::Report;
+                        }
+                    } else if self.fills_turn.val() & self.others_wait.val() {
+                        self.state.d.next = State::Yield;
                     }
+                }
+            }
+            State::Yield => {
+                // The void descriptor that follows keeps the count of finished requests true.
+                if !self.has_change.val() & self.rewinds.fill.ready.val() {
+                    self.write.next = true;
+                    self.rewinds.fill.valid.next = true;
+                    self.turn.d.next = 0.into();
+                    self.state.d.next = State::Discard;
+                }
+            }
+            State::Report => {
+                if !self.has_change.val() & self.rewinds.fill.ready.val() {
+                    self.write.next = true;
+                    self.updated.next.index = self.now.val().index + 1;
+                    self.updated.next.sent = 0.into();
+                    self.updated.next.is_long = false;
+                    self.rewinds.fill.valid.next = true;
+                    self.rewinds.fill.data.next.index = self.now.val().index + 1;
+                    self.rewinds.fill.data.next.is_long = false;
+                    self.state.d.next = State::Start;
                 }
             }
             State::Discard => {
                 if self.to_discard.q.val().any() {
-                    self.piece.ready.next = true;
-                    if self.piece.valid.val() {
-                        self.to_discard.d.next = self.to_discard.q.val() - 1;
-                    }
+                    // Inline data is on its way to be gathered, so it is thrown away there.
+                    self.gathers.fill.data.next.is_void = true;
+                    self.gathers.fill.data.next.len = bit_cast::<13, 32>(self.part_now.val().len);
+                    self.gathers.fill.data.next.last = false;
+                    self.gathers.fill.valid.next = self.has_piece.q.val() & self.part_now.val().is_inline;
+                    self.drop_piece.next = self.has_piece.q.val() & (self.gathers.fill.ready.val() | !self.part_now.val().is_inline);
                 } else if self.descs.fill.ready.val() {
                     self.descs.fill.valid.next = true;
                     self.descs.fill.data.next.is_void = true;
@@ -407,17 +559,83 @@ impl Logic for Segment {
                 self.state.d.next = State::Start;
             }
         }
+        if self.measure.val() {
+            self.packet_len.d.next = self.next_len.val();
+            self.packet_left.d.next = self.next_len.val();
+            self.rest.d.next = self.rest.q.val() - bit_cast::<32, 13>(self.next_len.val());
+            self.is_first_part.d.next = true;
+        }
+
+        // The piece: what is left of it, or the next one.
+        self.piece.ready.next = !self.has_piece.q.val() | self.drop_piece.val();
+        if self.drop_piece.val() {
+            self.has_piece.d.next = false;
+            self.to_discard.d.next = self.to_discard.q.val() - 1;
+        }
+        if self.go.val() {
+            self.part.d.next.addr = self.part_now.val().addr + bit_cast::<64, 32>(self.skip.val());
+            self.part.d.next.len = self.part_now.val().len - self.skip.val();
+        }
+        if (!self.has_piece.q.val() | self.drop_piece.val()) & self.piece.valid.val() {
+            self.has_piece.d.next = true;
+            self.part.d.next = self.piece.data.val();
+        }
+
+        // The request behind: its state is read again until it starts, since commands may change it.
+        self.load.next = !self.is_loaded.q.val() | self.start.val();
+        self.head.ready.next = self.load.val();
+        self.look_qpn.next = self.fresh.val().qpn;
+        if self.load.val() {
+            self.is_loaded.d.next = self.head.valid.val();
+            self.loaded.d.next = self.incoming.val();
+            self.packets.d.next = bit_cast::<24, 32>((self.rounded.val() >> 7) >> self.incoming.val().mtu);
+            if !self.incoming.val().len.any() {
+                self.packets.d.next = 1.into();
+            }
+            self.first_len.d.next = bit_cast::<13, 32>(self.incoming.val().len);
+            if self.incoming.val().len > bit_cast::<32, 13>(self.in_mtu.val()) {
+                self.first_len.d.next = self.in_mtu.val();
+            }
+            self.look_qpn.next = self.incoming.val().qpn;
+        }
+        self.state_ram.read_address.next = self.look_qpn.val();
+
+        // Commands and deaths. They never wait, and what is under way waits for them with its own writes.
+        self.halt.ready.next = !self.has_change.val();
+        self.dead_ram.write_enable.next = self.has_change.val() & (self.change.val().start | self.change.val().stop);
+        self.dead_ram.write_address.next = self.change.val().qpn;
+        self.dead_ram.write_data.next = self.change.val().stop;
+        if !self.has_change.val() {
+            self.dead_ram.write_enable.next = self.halt.valid.val() | self.refuse.val();
+            self.dead_ram.write_data.next = true;
+            self.dead_ram.write_address.next = self.fresh.val().qpn;
+            if self.halt.valid.val() {
+                self.dead_ram.write_address.next = self.halt.data.val();
+            }
+        }
+        if self.has_change.val() & self.change.val().start {
+            self.write.next = true;
+            self.write_qpn.next = self.change.val().qpn;
+            self.updated.next.next_psn = self.change.val().psn;
+            self.updated.next.index = 0.into();
+            self.updated.next.sent = 0.into();
+            self.updated.next.is_long = false;
+        }
+        self.has_written.d.next = self.write.val();
         self.state_ram.write_enable.next = self.write.val();
-        self.state_ram.write_address.next = self.address.val();
+        self.state_ram.write_address.next = self.write_qpn.val();
         self.state_ram.write_data.next = self.updated.val();
         self.query_ram.write_enable.next = self.write.val();
-        self.query_ram.write_address.next = self.address.val();
-        self.query_ram.write_data.next = self.updated.val();
+        self.query_ram.write_address.next = self.write_qpn.val();
+        self.query_ram.write_data.next = self.updated.val().next_psn;
         self.query_ram.read_address.next = self.query_qpn.val();
-        self.query_next_psn.next = self.query_ram.read_data.val().next_psn;
+        self.query_next_psn.next = self.query_ram.read_data.val();
 
         if self.reset.val() {
             self.state.d.next = State::Start;
+            self.is_loaded.d.next = false;
+            self.has_piece.d.next = false;
+            self.turn.d.next = 0.into();
         }
     }
 }
@@ -448,6 +666,15 @@ mod tests {
         bench.uut.reset.next = false;
     }
 
+    /// In this model the upper bits of an address tell whether the piece is inline data.
+    fn is_inline(addr: u64) -> bool {
+        addr >> 62 == 3
+    }
+
+    fn piece((addr, len): (u64, u64)) -> Piece {
+        Piece { is_inline: is_inline(addr), addr: addr.into(), len: len.into() }
+    }
+
     /// Requests, and what they are to become.
     struct Work {
         heads: Vec<WqeHead>,
@@ -456,6 +683,7 @@ mod tests {
         gathers: Vec<GatherReq>,
         issues: Vec<Issue>,
         psn: [u64; 4],
+        index: [u64; 4],
         is_dead: [bool; 4],
         /// Clocks that the requests take.
         clocks: usize,
@@ -463,7 +691,17 @@ mod tests {
 
     impl Work {
         fn new(psn: [u64; 4]) -> Self {
-            Self { heads: vec![], pieces: vec![], descs: vec![], gathers: vec![], issues: vec![], psn, is_dead: [false; 4], clocks: 0 }
+            Self {
+                heads: vec![],
+                pieces: vec![],
+                descs: vec![],
+                gathers: vec![],
+                issues: vec![],
+                psn,
+                index: [0; 4],
+                is_dead: [false; 4],
+                clocks: 0,
+            }
         }
 
         fn add(&mut self, qpn: usize, mtu_code: u64, header_len: u64, status: CqeStatus, pieces: &[(u64, u64)]) {
@@ -471,7 +709,7 @@ mod tests {
             let i = self.heads.len() as u64;
             let head = WqeHead {
                 qpn: (qpn as u64).into(),
-                index: (3 * i).into(),
+                index: self.index[qpn].into(),
                 signaled: i % 2 == 0,
                 asks_ack: i % 4 < 3,
                 solicited: i % 3 == 0,
@@ -483,8 +721,9 @@ mod tests {
                 mtu: mtu_code.into(),
                 header_len: header_len.into(),
             };
+            self.index[qpn] += 1;
             self.heads.push(head);
-            self.pieces.extend(pieces.iter().map(|(addr, len)| Piece { addr: (*addr).into(), len: (*len).into() }));
+            self.pieces.extend(pieces.iter().copied().map(piece));
             self.clocks += 1;
             let issue = |last_psn: u64| Issue {
                 qpn: head.qpn,
@@ -498,6 +737,10 @@ mod tests {
                     self.issues.push(issue(self.psn[qpn] + 0xFF_FFFF));
                 }
                 self.is_dead[qpn] = true;
+                for (addr, len) in pieces.iter().copied().filter(|(addr, _)| is_inline(*addr)) {
+                    let (addr, len) = (addr.into(), (len % 8192).into());
+                    self.gathers.push(GatherReq { is_inline: true, is_void: true, addr, len, ..Default::default() });
+                }
                 self.descs.push(PacketDesc { qpn: head.qpn, is_void: true, ends_request: true, ..Default::default() });
                 return;
             }
@@ -540,6 +783,8 @@ mod tests {
                     let part = left.min(piece.1);
                     left -= part;
                     self.gathers.push(GatherReq {
+                        is_inline: is_inline(piece.0),
+                        is_void: false,
                         addr: piece.0.into(),
                         len: part.into(),
                         first: is_first_part,
@@ -588,6 +833,7 @@ mod tests {
         desc: Monitor<PacketDesc>,
         gather: Monitor<GatherReq>,
         issue: Monitor<Issue>,
+        rewind: Monitor<Rewind>,
         refused: usize,
         first: Option<u64>,
     }
@@ -600,6 +846,7 @@ mod tests {
                 desc: Monitor::new(stalls(30)),
                 gather: Monitor::new(stalls(40)),
                 issue: Monitor::new(stalls(50)),
+                rewind: Monitor::new(stalls(60)),
                 refused: 0,
                 first: None,
             }
@@ -611,12 +858,14 @@ mod tests {
             self.desc.before(&mut bench.uut.desc);
             self.gather.before(&mut bench.uut.gather);
             self.issue.before(&mut bench.uut.issue);
+            self.rewind.before(&mut bench.uut.rewind);
             bench.settle();
             self.head.after(&bench.uut.head);
             self.piece.after(&bench.uut.piece);
             self.desc.after(&bench.uut.desc);
             self.gather.after(&bench.uut.gather);
             self.issue.after(&bench.uut.issue);
+            self.rewind.after(&bench.uut.rewind);
             self.refused += usize::from(bench.uut.refused.val());
             self.first = self.first.or(bench.uut.desc.valid.val().then_some(bench.clock_count()));
             bench.edge();
@@ -637,8 +886,16 @@ mod tests {
                     assert_eq!(got, expected);
                 }
             }
-            assert_eq!(self.gather.got, work.gathers);
+            assert_eq!(self.gather.got.len(), work.gathers.len());
+            for (got, expected) in self.gather.got.iter().zip(&work.gathers) {
+                if expected.is_void {
+                    assert_eq!((got.is_void, got.is_inline, got.len, got.last), (true, true, expected.len, false));
+                } else {
+                    assert_eq!(got, expected);
+                }
+            }
             assert_eq!(self.issue.got, work.issues);
+            assert_eq!(self.rewind.got, [], "no turn ends while nobody waits");
         }
     }
 
@@ -669,7 +926,7 @@ mod tests {
                     assert_eq!(sides.refused, refused);
                     for qpn in 0..4u64 {
                         bench.uut.query_qpn.next = qpn.into();
-                        bench.settle();
+                        bench.cycles(1);
                         assert_eq!(bench.uut.query_next_psn.val(), work.psn[qpn as usize]);
                     }
                 }
@@ -697,10 +954,10 @@ mod tests {
                 assert!(bench.clock_count() < start + 1000, "a request hangs");
             }
             sides.check(&work);
-            assert_eq!((bench.clock_count() - start) as usize, work.clocks + 1);
+            assert_eq!((bench.clock_count() - start) as usize, work.clocks + 2);
             if pieces.len() == 1 && pieces[0].1 == 64 {
                 assert_eq!(work.clocks, 60);
-                assert_eq!(sides.first, Some(start + 2));
+                assert_eq!(sides.first, Some(start + 3));
             }
         }
         bench.finish();
@@ -781,11 +1038,186 @@ mod tests {
         bench.uut.halt.valid.next = false;
         for qpn in 0..8u64 {
             bench.uut.query_qpn.next = (10 + qpn).into();
-            bench.settle();
+            bench.cycles(1);
             assert_eq!(bench.uut.query_next_psn.val(), 0x100 + qpn);
         }
         sides.piece.queue.push_back(late);
         (0..10).for_each(|_| sides.clock(&mut bench));
+        sides.check(&work);
+        bench.finish();
+    }
+
+    /// A queue pair with long messages against the scheduler's side of the contract.
+    struct Sender {
+        /// Pieces of each request.
+        requests: Vec<Vec<(u64, u64)>>,
+        mtu_code: u64,
+    }
+
+    impl Sender {
+        fn head(&self, qpn: u64, index: usize, status: CqeStatus) -> WqeHead {
+            let pieces = &self.requests[index];
+            WqeHead {
+                qpn: qpn.into(),
+                index: (index as u64).into(),
+                signaled: true,
+                asks_ack: true,
+                status: (status as u64).into(),
+                pieces: (pieces.len() as u64).into(),
+                len: pieces.iter().map(|piece| piece.1).sum::<u64>().into(),
+                remote_va: (qpn << 40 | index as u64).into(),
+                mtu: self.mtu_code.into(),
+                header_len: 54u64.into(),
+                ..Default::default()
+            }
+        }
+    }
+
+    /// Lets senders take turns as the scheduler does: what a rewind names comes behind what is fetched already. A resumed
+    /// request of queue pair `spoilt` fails. Returns descriptors, parts, issues, and rewinds.
+    fn take_turns(
+        bench: &mut Bench<Segment>,
+        senders: &[Sender],
+        seed: u64,
+        spoilt: Option<u64>,
+    ) -> (Vec<PacketDesc>, Vec<GatherReq>, Vec<Issue>, Vec<Rewind>) {
+        reset(bench);
+        for qpn in 0..senders.len() as u64 {
+            set(bench, write(qpn, true, QpState::Rts, 0xFF_FFF0 + qpn));
+        }
+        bench.uut.others_wait.next = true;
+        let empty = Work::new([0; 4]);
+        let mut sides = Sides::new(&empty, |n| if seed == 0 { Stalls::none() } else { Stalls::new(seed + n) });
+        let fetch = |sides: &mut Sides, qpn: u64, indices: std::ops::Range<usize>, is_again: bool| {
+            for index in indices {
+                let is_spoilt = is_again && spoilt == Some(qpn);
+                let status = if is_spoilt { CqeStatus::LocalProtection } else { CqeStatus::Success };
+                let sender = &senders[qpn as usize];
+                sides.head.queue.push_back(sender.head(qpn, index, status));
+                sides.piece.queue.extend(sender.requests[index].iter().copied().map(piece));
+            }
+        };
+        for (qpn, sender) in senders.iter().enumerate() {
+            fetch(&mut sides, qpn as u64, 0..sender.requests.len(), false);
+        }
+        let (mut seen, mut quiet, mut count) = (0, 0, 0);
+        while quiet < 200 {
+            sides.clock(bench);
+            let events = sides.desc.got.len() + sides.gather.got.len() + sides.rewind.got.len();
+            quiet = if events == count { quiet + 1 } else { 0 };
+            count = events;
+            while let Some(rewind) = sides.rewind.got.get(seen).copied() {
+                let (qpn, index) = (rewind.qpn.to_u64(), rewind.index.index());
+                let all = senders[qpn as usize].requests.len();
+                fetch(&mut sides, qpn, index..if rewind.is_long { index + 1 } else { all }, rewind.is_long);
+                seen += 1;
+            }
+        }
+        assert!(sides.head.is_done() && sides.piece.is_done());
+        (sides.desc.got, sides.gather.got, sides.issue.got, sides.rewind.got)
+    }
+
+    /// Requests of 0 to 200 KiB in up to six pieces, long and short mixed.
+    fn senders(seed: u64) -> Vec<Sender> {
+        let mut random = Stalls::new(seed);
+        (0..3)
+            .map(|_| {
+                let requests = (0..5)
+                    .map(|_| {
+                        let longest = [64, 5_000, 40_000][random.random() as usize % 3];
+                        (0..random.random() % 7).map(|_| ((random.random() >> 2) & !0xF_FFFF, 1 + random.random() % longest)).collect()
+                    })
+                    .collect();
+                Sender { requests, mtu_code: 3 + random.random() % 3 }
+            })
+            .collect()
+    }
+
+    #[test]
+    fn turns_end_when_others_wait_and_every_message_goes_on_where_it_stopped() {
+        let mut bench = Bench::new("tx_segment_turns", Segment::default(), |uut| &mut uut.clock);
+        let mut long = 0;
+        for seed in 0..3 {
+            let senders = senders(seed);
+            let (descs, gathers, issues, rewinds) = take_turns(&mut bench, &senders, seed, None);
+            long += rewinds.iter().filter(|rewind| rewind.is_long).count();
+            for (qpn, sender) in senders.iter().enumerate() {
+                let qpn = qpn as u64;
+                // As without turns: a model that sends this queue pair alone.
+                let mut model = Work::new([0; 4]);
+                model.psn[qpn as usize] = 0xFF_FFF0 + qpn;
+                for pieces in &sender.requests {
+                    model.add(qpn as usize, sender.mtu_code, 54, CqeStatus::Success, pieces);
+                }
+                let key = |desc: &PacketDesc| (desc.psn, desc.opcode, desc.len, desc.dma_len, desc.has_reth, desc.ends_request);
+                let sent: Vec<_> = descs.iter().filter(|desc| desc.qpn == qpn && !desc.is_void).map(key).collect();
+                assert_eq!(sent, model.descs.iter().map(key).collect::<Vec<_>>(), "seed {seed}, QP {qpn}");
+                let issued: Vec<_> = issues.iter().filter(|issue| issue.qpn == qpn).map(|issue| (issue.index, issue.last_psn)).collect();
+                assert_eq!(issued, model.issues.iter().map(|issue| (issue.index, issue.last_psn)).collect::<Vec<_>>());
+                let places =
+                    |parts: &[GatherReq]| parts.iter().map(|part| (part.addr, part.len, part.first, part.offset, part.last)).collect();
+                let wanted: Vec<_> = places(&model.gathers);
+                let all: Vec<_> = places(&gathers);
+                // Each queue pair has addresses of its own, so its parts can be told apart.
+                let mine: Vec<_> = all.into_iter().filter(|part| wanted.contains(part)).collect();
+                assert_eq!(mine, wanted);
+            }
+            // Nobody sends more than a turn in a row, but for the packet that fills it.
+            let (mut last, mut row) = (99, 0);
+            for desc in &descs {
+                let qpn = desc.qpn.to_u64();
+                row = if qpn == last && !desc.is_void { row } else { 0 };
+                last = qpn;
+                assert!(desc.is_void || row < limits::TURN_BYTES, "a turn of {row} bytes goes on");
+                row += desc.len.index();
+            }
+            // Every request that was fetched comes out once as done or void.
+            let ends = descs.iter().filter(|desc| desc.ends_request).count();
+            let again: usize = rewinds
+                .iter()
+                .map(|rewind| {
+                    let all = senders[rewind.qpn.index()].requests.len();
+                    if rewind.is_long {
+                        1
+                    } else {
+                        all - rewind.index.index()
+                    }
+                })
+                .sum();
+            assert_eq!(ends, 15 + again);
+        }
+        assert!(long > 10, "messages are interrupted, {long} times");
+        bench.finish();
+    }
+
+    #[test]
+    fn a_message_whose_key_is_taken_away_in_its_middle_fails_behind_what_was_sent() {
+        let mut bench = Bench::new("tx_segment_spoilt", Segment::default(), |uut| &mut uut.clock);
+        let long = || vec![vec![(0, 50_000)], vec![(0, 64)]];
+        let senders = [Sender { requests: long(), mtu_code: 5 }, Sender { requests: long(), mtu_code: 5 }];
+        let (descs, _, issues, _) = take_turns(&mut bench, &senders, 0, Some(0));
+        let sent = descs.iter().filter(|desc| desc.qpn == 0u64 && !desc.is_void).count();
+        assert_eq!(sent, limits::TURN_BYTES / 4096);
+        let of_first: Vec<_> = issues.iter().filter(|issue| issue.qpn == 0u64).map(|issue| (issue.index, issue.status.to_u64())).collect();
+        assert_eq!(of_first, [(0u64.into(), 0), (0u64.into(), CqeStatus::LocalProtection as u64)]);
+        let last = issues.iter().rfind(|issue| issue.qpn == 0u64).unwrap();
+        assert_eq!(last.last_psn, 0xFF_FFF0 + sent as u64 - 1, "the PSN of the last packet that was sent");
+        assert_eq!(descs.iter().filter(|desc| desc.qpn == 1u64 && desc.ends_request && !desc.is_void).count(), 2, "the other goes on");
+        bench.finish();
+    }
+
+    #[test]
+    fn without_others_a_turn_has_no_end() {
+        let mut bench = Bench::new("tx_segment_alone", Segment::default(), |uut| &mut uut.clock);
+        reset(&mut bench);
+        set(&mut bench, write(2, true, QpState::Rts, 0));
+        let mut work = Work::new([0; 4]);
+        (0..4).for_each(|_| work.add(2, 5, 54, CqeStatus::Success, &[(0, 100_000)]));
+        let mut sides = Sides::new(&work, |_| Stalls::none());
+        while !sides.is_done(&work) {
+            sides.clock(&mut bench);
+            assert!(bench.clock_count() < 1000, "a request hangs");
+        }
         sides.check(&work);
         bench.finish();
     }
