@@ -19,12 +19,14 @@ mod axil;
 mod command;
 mod doorbell;
 mod registers;
+mod tally;
 
 pub use arguments::Arguments;
 pub use axil::AxiLite;
 pub use command::CommandProcessor;
 pub use doorbell::Doorbell;
 pub use registers::Registers;
+pub use tally::Tally;
 
 use rust_hdl::prelude::*;
 use verbena_abi::regs::{Counter, BAR0_ADDR_BITS};

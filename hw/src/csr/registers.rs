@@ -19,16 +19,15 @@
 //! cleared; they read 0 meanwhile. Reserved offsets and bits read 0; writes to them and to read-only
 //! registers are ignored.
 //!
-//! Which registers there are, their constants and their bits come from the table [`BAR0`]. A counter
-//! collects its pulses in six bits, and every 27 clocks its turn comes to have them added to its sum in
-//! LUT RAM: 27 adders less, and a sum that is at most 29 clocks old.
+//! Which registers there are, their constants and their bits come from the table [`BAR0`]. Counters are in a
+//! [`Tally`], so one is at most 29 clocks old.
 
 use std::array::from_fn;
 
 use rust_hdl::prelude::*;
 use verbena_abi::regs::{self, Access, Counter, RegisterInfo, BAR0};
 
-use super::BELL_BITS;
+use super::{Tally, BELL_BITS};
 use crate::bus::{BarOffset, BarWrite, StreamSink};
 use crate::prim::LutRam;
 
@@ -97,18 +96,7 @@ pub struct Registers {
     is_clear: Signal<Local, Bit>,
     has_dma_error: DFF<Bit>,
 
-    // Counters.
-    held: [DFF<Bits<6>>; COUNTERS],
-    turn: DFF<Bits<27>>,
-    turn_index: DFF<Bits<5>>,
-    amount: DFF<Bits<6>>,
-    slot: DFF<Bits<5>>,
-    is_counting: DFF<Bit>,
-    sum: Signal<Local, Bits<32>>,
-    sums: LutRam<Bits<32>, 5>,
-    sums_copy: LutRam<Bits<32>, 5>,
-    first_turn: Constant<Bits<27>>,
-    last_index: Constant<Bits<5>>,
+    counters: Tally<27>,
 
     // Reads.
     address: DFF<Bits<14>>,
@@ -212,17 +200,7 @@ impl Default for Registers {
             clear_index: Default::default(),
             is_clear: Default::default(),
             has_dma_error: Default::default(),
-            held: Default::default(),
-            turn: Default::default(),
-            turn_index: Default::default(),
-            amount: Default::default(),
-            slot: Default::default(),
-            is_counting: Default::default(),
-            sum: Default::default(),
-            sums: Default::default(),
-            sums_copy: Default::default(),
-            first_turn: Constant::new(1u32.to_bits()),
-            last_index: Constant::new((COUNTERS - 1).to_bits()),
+            counters: Default::default(),
             address: Default::default(),
             is_below: Default::default(),
             fixed_word: from_fn(|i| Constant::new(fixed[i].0.to_bits())),
@@ -248,17 +226,13 @@ impl Logic for Registers {
     #[hdl_gen]
     fn update(&mut self) {
         dff_setup!(self, clock, restarts, goes, opcode, tag, clear_index, has_dma_error);
-        dff_setup!(self, clock, turn, turn_index, amount, slot, is_counting);
         dff_setup!(self, clock, address, is_below, fixed, kept, window_read, sum_read, result_read);
         dff_setup!(self, clock, is_args, is_sum, is_result, answer);
-        clock!(self, clock, window, window_copy, results, sums, sums_copy);
+        clock!(self, clock, window, window_copy, results, counters);
+        self.counters.reset.next = self.reset.val();
         for i in 0_usize..11 {
             self.plain[i].clock.next = self.clock.val();
             self.plain[i].d.next = self.plain[i].q.val();
-        }
-        for i in 0_usize..27 {
-            self.held[i].clock.next = self.clock.val();
-            self.held[i].d.next = self.held[i].q.val();
         }
 
         self.is_clear.next = self.clear_index.q.val().get_bit(5);
@@ -325,40 +299,7 @@ impl Logic for Registers {
             self.has_dma_error.d.next = true;
         }
 
-        // A counter's turn takes what it holds; a pulse of that very clock stays for the next turn.
-        self.amount.d.next = 0.into();
-        for i in 0_usize..27 {
-            if self.turn.q.val().get_bit(i) & self.is_clear.val() {
-                self.amount.d.next = self.held[i].q.val();
-                self.held[i].d.next = 0.into();
-                if self.pulses.val().get_bit(i) {
-                    self.held[i].d.next = 1.into();
-                }
-            } else if self.pulses.val().get_bit(i) {
-                self.held[i].d.next = self.held[i].q.val() + 1;
-            }
-        }
-        self.slot.d.next = self.turn_index.q.val();
-        self.is_counting.d.next = self.is_clear.val();
-        self.turn.d.next = self.turn.q.val() << 1;
-        self.turn_index.d.next = self.turn_index.q.val() + 1;
-        if !self.is_clear.val() | (self.turn_index.q.val() == self.last_index.val()) {
-            self.turn.d.next = self.first_turn.val();
-            self.turn_index.d.next = 0.into();
-        }
-        self.sums.read_address.next = self.slot.q.val();
-        self.sum.next = self.sums.read_data.val() + bit_cast::<32, 6>(self.amount.q.val());
-        self.sums.write_enable.next = self.is_counting.q.val();
-        self.sums.write_address.next = self.slot.q.val();
-        self.sums.write_data.next = self.sum.val();
-        if !self.is_clear.val() {
-            self.sums.write_enable.next = true;
-            self.sums.write_address.next = self.clear_index.q.val().get_bits::<5>(0);
-            self.sums.write_data.next = 0.into();
-        }
-        self.sums_copy.write_enable.next = self.sums.write_enable.val();
-        self.sums_copy.write_address.next = self.sums.write_address.val();
-        self.sums_copy.write_data.next = self.sums.write_data.val();
+        self.counters.pulses.next = self.pulses.val();
 
         // First clock of a read: the address. Second: every kind of register looks. Third: one of them answers.
         if self.read_valid.val() {
@@ -367,12 +308,12 @@ impl Logic for Registers {
         }
         self.window.read_address.next = self.address.q.val().get_bits::<5>(0);
         self.window_read.d.next = self.window.read_data.val();
-        self.sums_copy.read_address.next = self.address.q.val().get_bits::<5>(0);
-        self.sum_read.d.next = self.sums_copy.read_data.val();
+        self.counters.read_address.next = self.address.q.val().get_bits::<5>(0);
+        self.sum_read.d.next = self.counters.read_data.val();
         self.results.read_address.next = self.address.q.val().get_bits::<3>(0);
         self.result_read.d.next = self.results.read_data.val();
         self.is_args.d.next = self.is_clear.val() & (self.address.q.val().get_bits::<9>(5) == self.args_page.val());
-        self.is_sum.d.next = self.is_clear.val() & (self.address.q.val().get_bits::<9>(5) == self.counters_page.val());
+        self.is_sum.d.next = self.counters.ready.val() & (self.address.q.val().get_bits::<9>(5) == self.counters_page.val());
         self.is_result.d.next = self.is_clear.val() & (self.address.q.val().get_bits::<11>(3) == self.results_page.val());
         self.fixed.d.next = 0.into();
         for i in 0_usize..14 {
@@ -413,11 +354,7 @@ impl Logic for Registers {
             for i in 0_usize..11 {
                 self.plain[i].d.next = 0.into();
             }
-            for i in 0_usize..27 {
-                self.held[i].d.next = 0.into();
-            }
             self.clear_index.d.next = 0.into();
-            self.is_counting.d.next = false;
             self.restarts.d.next = false;
             self.goes.d.next = false;
             self.has_dma_error.d.next = false;
