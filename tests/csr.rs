@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use verbena_abi::queue::CommandCode;
-use verbena_abi::regs::{Access, CmdGo, CmdStatus, Counter, Doorbell, RegisterInfo, Status, BAR0, DOORBELL_BASE};
+use verbena_abi::regs::{Access, Clocks, CmdGo, CmdStatus, Counter, Doorbell, RegisterInfo, StageControl, Status, BAR0, DOORBELL_BASE};
 use verbena_host::Device;
 use verbena_sim::{PcieConfig, SimDevice, Threads, World, WorldConfig};
 use verbena_tests::repeat::{self, Repeat};
@@ -34,8 +34,10 @@ fn write(device: &SimDevice, offset: u32, value: u32) {
     device.bar().write32(offset, value);
 }
 
+/// Returns all registers but the one that runs by itself.
 fn all() -> impl Iterator<Item = (&'static RegisterInfo, u32)> {
-    BAR0.iter().flat_map(|register| (0..register.count).map(move |index| (register, register.offset + 4 * index)))
+    let standing = BAR0.iter().filter(|register| register.offset != Clocks::OFFSET);
+    standing.flat_map(|register| (0..register.count).map(move |index| (register, register.offset + 4 * index)))
 }
 
 /// Returns the bits that are in a field.
@@ -97,7 +99,7 @@ fn registers_keep_what_is_written_in_their_fields_alone() {
 #[test]
 fn gaps_and_doorbells_read_zero_and_ignore_writes() {
     let (device, _repeat) = card();
-    let known: std::collections::BTreeSet<u32> = all().map(|(_, offset)| offset).collect();
+    let known: std::collections::BTreeSet<u32> = all().map(|(_, offset)| offset).chain([Clocks::OFFSET]).collect();
     // All of what a page or a power of two around the registers could alias, and a part of the rest.
     let gaps = (0..0x2000u32).step_by(4).chain((0x2000..DOORBELL_BASE).step_by(0x404)).filter(|offset| !known.contains(offset));
     let doorbells = [0, 1, 2, 100, 255, 256, 1000, 3000].map(|number| Doorbell::Sq.offset(number));
@@ -114,6 +116,31 @@ fn gaps_and_doorbells_read_zero_and_ignore_writes() {
     }
     for (register, offset) in all() {
         assert_eq!(read(&device, offset), untouched(register), "{} at {offset:#x} after writes to gaps", register.name);
+    }
+}
+
+#[test]
+fn clocks_run_unless_stages_are_held_whatever_is_written_to_them() {
+    let (device, _repeat) = card();
+    let world = device.world();
+    let run = |clocks: u64| world.run(clocks).unwrap();
+    // From the reset on, which takes a few clocks itself.
+    let now = read(&device, Clocks::OFFSET);
+    assert!((world.clock() - 100..world.clock()).contains(&now.into()), "{now} after {} clocks of the simulation", world.clock());
+    for _ in 0..3 {
+        let (start, clock) = (read(&device, Clocks::OFFSET), world.clock());
+        write(&device, Clocks::OFFSET, 0);
+        run(1000);
+        let (end, later) = (read(&device, Clocks::OFFSET), world.clock());
+        assert_eq!(u64::from(end - start), later - clock, "clocks between two reads");
+
+        write(&device, StageControl::OFFSET, StageControl::reset().with(StageControl::HOLD, 1).raw());
+        run(100);
+        let held = read(&device, Clocks::OFFSET);
+        run(500);
+        assert_eq!(read(&device, Clocks::OFFSET), held, "clocks while stages are held");
+        write(&device, StageControl::OFFSET, StageControl::reset().with(StageControl::HOLD, 0).raw());
+        run(100);
     }
 }
 

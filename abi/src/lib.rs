@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`limits`] | how many of everything; the hardware is sized by it |
 //! | [`regs`] | BAR0: registers, command window, doorbell pages |
+//! | [`stages`] | the streams in the card whose clocks are counted |
 //! | [`queue`] | entries of the queues in host memory, command arguments |
 //! | [`wire`] | RoCEv2 headers and opcodes |
 //! | [`arith`] | PSN and ring arithmetic |
@@ -18,6 +19,7 @@ pub mod arith;
 pub mod limits;
 pub mod queue;
 pub mod regs;
+pub mod stages;
 pub mod wire;
 
 /// Version of everything in this crate. The driver refuses a card with another major number.

@@ -4,6 +4,7 @@
 //! constants are what hardware and driver use.
 
 use crate::limits;
+use crate::stages::Stage;
 
 /// What a write or a read of a register does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -266,8 +267,28 @@ registers! {
             /// Index.
             [31:0] INDEX,
         }
+        /// Counting of stages.
+        StageControl @ 0x00C0, Rw, reset 0, {
+            /// `Clocks`, `StageBeats` and `StageStalls` stand still. 64 clocks later they can be read as of one instant.
+            [0:0] HOLD,
+        }
+        /// Clocks since reset without those under `StageControl.HOLD`, low 32 bits. A stage is idle in those that are neither beats nor stalls.
+        Clocks @ 0x00C4, Ro, reset 0, {
+            /// Count.
+            [31:0] COUNT,
+        }
         /// Counters since reset; they wrap. In the order of [`Counter`].
         Counters @ 0x0100 [Counter::COUNT as u32], Ro, reset 0, {
+            /// Count.
+            [31:0] COUNT,
+        }
+        /// Clocks in which a stage moves something; they wrap. In the order of [`Stage`].
+        StageBeats @ 0x0200 [Stage::COUNT as u32], Ro, reset 0, {
+            /// Count.
+            [31:0] COUNT,
+        }
+        /// Clocks in which a stage offers something that is not taken; they wrap. In the order of [`Stage`].
+        StageStalls @ 0x0280 [Stage::COUNT as u32], Ro, reset 0, {
             /// Count.
             [31:0] COUNT,
         }

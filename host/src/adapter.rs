@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, Weak};
 use verbena_abi::arith::Ring;
 use verbena_abi::limits;
 use verbena_abi::queue::{CommandCode, CommandOp, Eqe};
-use verbena_abi::regs::{self, AbiVersion, Counter, EqConfig, EqConsumer, Id, MacHi, MacLo, Status};
+use verbena_abi::regs::{self, AbiVersion, Counter, EqConfig, EqConsumer, Id, MacHi, MacLo, StageControl, Status};
+use verbena_abi::stages::Stage;
 use verbena_abi::ABI_VERSION;
 
 use crate::command::{Callback, CloseCallback, CloseStatus, CommandWindow, Submitted};
@@ -21,6 +22,9 @@ use crate::qp::Qp;
 
 /// Blocking calls read the status register after each so many waits, in case that an event was lost.
 const POLL_COMMAND_EVERY: u32 = 16;
+
+/// Minor number of the first interface that has counters of stages.
+const STAGES_SINCE_MINOR: u16 = 1;
 
 /// What the operator chooses.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,6 +102,58 @@ impl Counters {
     /// Returns name and value of each counter.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u32)> + '_ {
         Counter::ALL.iter().zip(self.0).map(|((_, name, _), value)| (*name, value))
+    }
+}
+
+/// What one stage of a card counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StageCount {
+    /// Which.
+    pub stage: Stage,
+    /// Its name.
+    pub name: &'static str,
+    /// Clocks in which it moved something.
+    pub beats: u32,
+    /// Clocks in which it offered something that was not taken.
+    pub stalls: u32,
+}
+
+/// What all stages of a card counted, and in how many clocks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StageCounts {
+    clocks: u32,
+    beats: [u32; Stage::COUNT],
+    stalls: [u32; Stage::COUNT],
+}
+
+impl StageCounts {
+    /// Returns the clocks in which stages were counted. What is neither a beat nor a stall of a stage was idle.
+    pub fn clocks(&self) -> u32 {
+        self.clocks
+    }
+
+    /// Returns what one stage counted.
+    pub fn get(&self, stage: Stage) -> StageCount {
+        let (_, name, _) = Stage::ALL[stage as usize];
+        StageCount { stage, name, beats: self.beats[stage as usize], stalls: self.stalls[stage as usize] }
+    }
+
+    /// Returns what each stage counted, in the order in which a write walks through the card.
+    pub fn iter(&self) -> impl Iterator<Item = StageCount> + '_ {
+        Stage::ALL.iter().map(|(stage, _, _)| self.get(*stage))
+    }
+
+    /// Returns what was counted after `before`. Right as long as no count went around more than once: 2^32 clocks are 17 s.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        let difference = |after: &[u32; Stage::COUNT], before: &[u32; Stage::COUNT]| {
+            std::array::from_fn(|stage| after[stage].wrapping_sub(before[stage]))
+        };
+        Self {
+            clocks: self.clocks.wrapping_sub(before.clocks),
+            beats: difference(&self.beats, &before.beats),
+            stalls: difference(&self.stalls, &before.stalls),
+        }
     }
 }
 
@@ -251,6 +307,40 @@ impl Adapter {
     /// Reads one counter.
     pub fn read_counter(&self, counter: Counter) -> u32 {
         self.bar().read32(counter.offset())
+    }
+
+    /// Stops the counting of stages, or lets it go on. It goes on after a reset.
+    ///
+    /// One register write, so two of them frame a stretch of time without a read inside.
+    /// Fails with [`Error::AbiVersion`] if the card's interface is older than 1.1 and has no stages.
+    pub fn hold_stages(&self, hold: bool) -> Result<(), Error> {
+        self.check_for_stages()?;
+        self.bar().write32(StageControl::OFFSET, StageControl::reset().with(StageControl::HOLD, hold.into()).raw());
+        Ok(())
+    }
+
+    /// Reads what all stages have counted since the reset: one register read each, so a consistent snapshot only after [`Adapter::hold_stages`].
+    ///
+    /// Fails as [`Adapter::hold_stages`] does.
+    pub fn read_stages(&self) -> Result<StageCounts, Error> {
+        self.check_for_stages()?;
+        // First, as its answer is long enough under way for the sums to take in what was counted before a hold.
+        let clocks = self.bar().read32(regs::Clocks::OFFSET);
+        let mut counts = StageCounts { clocks, beats: [0; Stage::COUNT], stalls: [0; Stage::COUNT] };
+        for (stage, _, _) in Stage::ALL {
+            counts.beats[*stage as usize] = self.bar().read32(stage.beats_offset());
+            counts.stalls[*stage as usize] = self.bar().read32(stage.stalls_offset());
+        }
+        Ok(counts)
+    }
+
+    fn check_for_stages(&self) -> Result<(), Error> {
+        let (card_major, card_minor) = self.info.abi_version;
+        if card_minor < STAGES_SINCE_MINOR {
+            let (driver_major, driver_minor) = ABI_VERSION;
+            return Err(Error::AbiVersion { card_major, card_minor, driver_major, driver_minor });
+        }
+        Ok(())
     }
 
     /// Returns what the driver saw of the card that should not be.

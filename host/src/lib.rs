@@ -55,7 +55,7 @@ pub mod sq;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-pub use adapter::{Adapter, AdapterConfig, AdapterInfo};
+pub use adapter::{Adapter, AdapterConfig, AdapterInfo, StageCount, StageCounts};
 pub use command::{CloseStatus, Submitted};
 pub use connect::{QpAddress, QpPeer};
 pub use cq::{Completion, Cq, CqNotice};

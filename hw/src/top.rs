@@ -54,6 +54,41 @@ struct Pulses {
     dma_errors: Bit,
 }
 
+/// One bit for each stream that is a stage, in the order of [`verbena_abi::stages::Stage`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Stages {
+    bells: Bit,
+    fetch_requests: Bit,
+    fetched_lines: Bit,
+    items: Bit,
+    request_heads: Bit,
+    packet_descs: Bit,
+    gather_parts: Bit,
+    issues: Bit,
+    payload_requests: Bit,
+    read_bursts: Bit,
+    read_beats: Bit,
+    payload_lines: Bit,
+    gathered_lines: Bit,
+    packets: Bit,
+    headers: Bit,
+    merge_lines: Bit,
+    frame_beats: Bit,
+    sealed_beats: Bit,
+    tx_beats: Bit,
+    rx_beats: Bit,
+    rx_heads: Bit,
+    rx_lines: Bit,
+    scatter_requests: Bit,
+    scatter_lines: Bit,
+    write_bursts: Bit,
+    write_beats: Bit,
+    answers: Bit,
+    acks: Bit,
+    completions: Bit,
+    cq_writes: Bit,
+}
+
 #[derive(LogicBlock)]
 pub struct Core {
     pub clk: Signal<In, Clock>,
@@ -139,6 +174,8 @@ pub struct Core {
     report: Signal<Local, RxReport>,
     verdict: Signal<Local, Bits<3>>,
     pulses: Signal<Local, Pulses>,
+    stage_valid: Signal<Local, Stages>,
+    stage_ready: Signal<Local, Stages>,
     full_beat: Constant<Bits<3>>,
     incrementing: Constant<Bits<2>>,
     accepted: Constant<Bits<3>>,
@@ -235,6 +272,8 @@ impl Default for Core {
             report: Default::default(),
             verdict: Default::default(),
             pulses: Default::default(),
+            stage_valid: Default::default(),
+            stage_ready: Default::default(),
             full_beat: Constant::new(6u8.to_bits()),
             incrementing: Constant::new(1u8.to_bits()),
             accepted: verdict(RxVerdict::Accepted),
@@ -454,5 +493,69 @@ impl Logic for Core {
         self.pulses.next.dma_errors = self.dma.read_error.val() | self.dma.write_error.val();
         self.control.pulses.next = self.pulses.val().into();
         self.control.dma_error.next = self.dma.read_error.val() | self.dma.write_error.val();
+
+        // Stages: the source's valid, the sink's ready.
+        self.stage_valid.next.bells = self.requester.bell.valid.val();
+        self.stage_valid.next.fetch_requests = self.tx.fetch_req.valid.val();
+        self.stage_valid.next.fetched_lines = self.dma.fetch_line.valid.val();
+        self.stage_valid.next.items = self.tx.stage_valid.val().items;
+        self.stage_valid.next.request_heads = self.tx.stage_valid.val().request_heads;
+        self.stage_valid.next.packet_descs = self.tx.stage_valid.val().packet_descs;
+        self.stage_valid.next.gather_parts = self.tx.stage_valid.val().gather_parts;
+        self.stage_valid.next.issues = self.tx.issue.valid.val();
+        self.stage_valid.next.payload_requests = self.tx.payload_req.valid.val();
+        self.stage_valid.next.read_bursts = self.dma.ar.valid.val();
+        self.stage_valid.next.read_beats = self.m_axi_rvalid.val();
+        self.stage_valid.next.payload_lines = self.dma.payload_line.valid.val();
+        self.stage_valid.next.gathered_lines = self.tx.stage_valid.val().gathered_lines;
+        self.stage_valid.next.packets = self.tx.stage_valid.val().packets;
+        self.stage_valid.next.headers = self.tx.stage_valid.val().headers;
+        self.stage_valid.next.merge_lines = self.tx.stage_valid.val().merge_lines;
+        self.stage_valid.next.frame_beats = self.tx.stage_valid.val().frame_beats;
+        self.stage_valid.next.sealed_beats = self.tx.beat.valid.val();
+        self.stage_valid.next.tx_beats = self.mac_out.tvalid.val();
+        self.stage_valid.next.rx_beats = self.s_axis_rx_tvalid.val();
+        self.stage_valid.next.rx_heads = self.front.head.valid.val();
+        self.stage_valid.next.rx_lines = self.front.line.valid.val();
+        self.stage_valid.next.scatter_requests = self.rx.req.valid.val();
+        self.stage_valid.next.scatter_lines = self.rx.out.valid.val();
+        self.stage_valid.next.write_bursts = self.dma.aw.valid.val();
+        self.stage_valid.next.write_beats = self.dma.w.valid.val();
+        self.stage_valid.next.answers = self.rx.ack.valid.val();
+        self.stage_valid.next.acks = self.rx.ack_in.valid.val();
+        self.stage_valid.next.completions = self.requester.cqe.valid.val();
+        self.stage_valid.next.cq_writes = self.cqes.req.valid.val();
+        self.stage_ready.next.bells = self.tx.bell.ready.val();
+        self.stage_ready.next.fetch_requests = self.dma.fetch_req.ready.val();
+        self.stage_ready.next.fetched_lines = self.tx.fetch_line.ready.val();
+        self.stage_ready.next.items = self.tx.stage_ready.val().items;
+        self.stage_ready.next.request_heads = self.tx.stage_ready.val().request_heads;
+        self.stage_ready.next.packet_descs = self.tx.stage_ready.val().packet_descs;
+        self.stage_ready.next.gather_parts = self.tx.stage_ready.val().gather_parts;
+        self.stage_ready.next.issues = self.requester.issue.ready.val();
+        self.stage_ready.next.payload_requests = self.dma.payload_req.ready.val();
+        self.stage_ready.next.read_bursts = self.m_axi_arready.val();
+        self.stage_ready.next.read_beats = self.dma.r.ready.val();
+        self.stage_ready.next.payload_lines = self.tx.payload_line.ready.val();
+        self.stage_ready.next.gathered_lines = self.tx.stage_ready.val().gathered_lines;
+        self.stage_ready.next.packets = self.tx.stage_ready.val().packets;
+        self.stage_ready.next.headers = self.tx.stage_ready.val().headers;
+        self.stage_ready.next.merge_lines = self.tx.stage_ready.val().merge_lines;
+        self.stage_ready.next.frame_beats = self.tx.stage_ready.val().frame_beats;
+        self.stage_ready.next.sealed_beats = self.mac_out.beat.ready.val();
+        self.stage_ready.next.tx_beats = self.m_axis_tx_tready.val();
+        self.stage_ready.next.rx_beats = self.front.tready.val();
+        self.stage_ready.next.rx_heads = self.rx.head.ready.val();
+        self.stage_ready.next.rx_lines = self.rx.line.ready.val();
+        self.stage_ready.next.scatter_requests = self.dma.scatter_req.ready.val();
+        self.stage_ready.next.scatter_lines = self.dma.scatter_line.ready.val();
+        self.stage_ready.next.write_bursts = self.m_axi_awready.val();
+        self.stage_ready.next.write_beats = self.m_axi_wready.val();
+        self.stage_ready.next.answers = self.tx.ack.ready.val();
+        self.stage_ready.next.acks = self.requester.ack.ready.val();
+        self.stage_ready.next.completions = self.cqes.cqe.ready.val();
+        self.stage_ready.next.cq_writes = self.dma.cqe_req.ready.val();
+        self.control.stage_valid.next = self.stage_valid.val().into();
+        self.control.stage_ready.next = self.stage_ready.val().into();
     }
 }

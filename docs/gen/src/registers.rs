@@ -6,6 +6,7 @@ use syn::{Expr, Item};
 use verbena_abi::regs::{
     Access, ArmKind, Counter, Counters, Doorbell, RegisterInfo, BAR0, BAR0_ADDR_BITS, CQ_INDEX_BITS, DOORBELL_BASE, DOORBELL_PAGE,
 };
+use verbena_abi::stages::Stage;
 use verbena_abi::ABI_VERSION;
 
 use crate::source::{doc, plain, read, text_of, Failure};
@@ -27,7 +28,7 @@ pub fn page() -> Result<String, Failure> {
     write!(
         out,
         "# Registers\n\n\
-         <!-- Written by `cargo run -p verbena-docs` from abi/src/regs.rs. Do not edit. -->\n\n\
+         <!-- Written by `cargo run -p verbena-docs` from abi/src/regs.rs and abi/src/stages.rs. Do not edit. -->\n\n\
          BAR0 of the card, ABI version {major}.{minor}, {BAR0_ADDR_BITS} address bits. Registers are 32 bits wide and lie below {DOORBELL_BASE:#x}; \
          doorbell pages lie above. A register is written with all four bytes at once. A read never hangs; reserved offsets and bits read 0, \
          and writes to them are ignored.\n\n\
@@ -68,6 +69,18 @@ pub fn page() -> Result<String, Failure> {
         writeln!(out, "| {:#06x} | {} | `{name}` | {} |", counter.offset(), *counter as u32, plain(doc)).expect("a string grows");
     }
     debug_assert_eq!(Counter::COUNT, BAR0.iter().find(|register| register.offset == Counters::OFFSET).map_or(0, |r| r.count as usize));
+    write!(
+        out,
+        "\n## Stages\n\nStreams between blocks, in the order in which a write walks through the card. A beat is a clock in which a stream moves something, a stall \
+         one in which it offers something that is not taken; idle is the rest of `Clocks`. All of them stand still under `StageControl.HOLD`, count from the reset on \
+         and wrap.\n\n| beats | stalls | number | stage | part | carries |\n|---|---|---|---|---|---|\n"
+    )
+    .expect("a string grows");
+    for (stage, name, doc) in Stage::ALL {
+        let (beats, stalls, number) = (stage.beats_offset(), stage.stalls_offset(), *stage as u32);
+        writeln!(out, "| {beats:#06x} | {stalls:#06x} | {number} | `{name}` | {:?} | {} |", stage.path(), plain(doc))
+            .expect("a string grows");
+    }
     doorbells(&mut out)?;
     Ok(out)
 }
@@ -160,12 +173,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_register_and_counter_has_its_row() {
+    fn every_register_counter_and_stage_has_its_row() {
         let page = page().unwrap();
         for register in BAR0 {
             assert!(page.contains(&format!("\n### {}\n", register.name)), "{}", register.name);
         }
         for (_, name, _) in Counter::ALL {
+            assert!(page.contains(&format!("| `{name}` |")), "{name}");
+        }
+        for (_, name, _) in Stage::ALL {
             assert!(page.contains(&format!("| `{name}` |")), "{name}");
         }
         assert!(page.contains("| 0xc | `CqArm` |"));

@@ -4,11 +4,12 @@ use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
 use verbena_abi::queue::{Cqe, EventKind};
-use verbena_abi::regs::{Counter, EqConsumer};
+use verbena_abi::regs::{AbiVersion, Clocks, Counter, EqConsumer, StageControl};
+use verbena_abi::stages::Stage;
 use verbena_host::cq::CqCallback;
 use verbena_host::qp::QpFault;
 use verbena_host::{
-    Adapter, ArmKind, Completion, Cq, CqNotice, CqeStatus, Device, Error, Pd, Qp, QpOptions, QpState, SendQueue, WriteFlags,
+    Adapter, ArmKind, Completion, Cq, CqNotice, CqeStatus, Device, Error, Pd, Qp, QpOptions, QpState, SendQueue, StageCount, WriteFlags,
 };
 
 use crate::fake_card::FakeCard;
@@ -270,6 +271,53 @@ fn counters_are_read_by_name() {
     let counters = bench.adapter.read_counters();
     assert_eq!((counters.get(Counter::TxNaks), counters.get(Counter::RxFrames)), (12, 0));
     assert!(counters.iter().any(|pair| pair == ("TxNaks", 12)));
+}
+
+#[test]
+fn stages_are_held_read_and_compared_over_a_wrap() {
+    let bench = Bench::new(4);
+    let set = |offset: u32, value: u32| bench.card.state().registers.insert(offset, value);
+    set(Clocks::OFFSET, 0xFFFF_FF00);
+    for (stage, _, _) in Stage::ALL {
+        set(stage.beats_offset(), 0xFFFF_FFC0 + *stage as u32);
+        set(stage.stalls_offset(), 1000 * *stage as u32);
+    }
+    bench.adapter.hold_stages(true).unwrap();
+    assert_eq!(bench.card.state().registers[&StageControl::OFFSET], 1);
+    let before = bench.adapter.read_stages().unwrap();
+    assert_eq!(before.clocks(), 0xFFFF_FF00);
+    let heads = StageCount {
+        stage: Stage::RxHeads,
+        name: "RxHeads",
+        beats: 0xFFFF_FFC0 + Stage::RxHeads as u32,
+        stalls: 1000 * Stage::RxHeads as u32,
+    };
+    assert_eq!(before.get(Stage::RxHeads), heads);
+    bench.adapter.hold_stages(false).unwrap();
+    assert_eq!(bench.card.state().registers[&StageControl::OFFSET], 0);
+
+    set(Clocks::OFFSET, 0x0000_0100);
+    for (stage, _, _) in Stage::ALL {
+        set(stage.beats_offset(), (0xFFFF_FFC0 + *stage as u32).wrapping_add(64 + *stage as u32));
+        set(stage.stalls_offset(), 1000 * *stage as u32 + 7);
+    }
+    let counted = bench.adapter.read_stages().unwrap().since(&before);
+    assert_eq!(counted.clocks(), 0x200);
+    assert_eq!(counted.iter().count(), Stage::COUNT);
+    for ((stage, name, _), count) in Stage::ALL.iter().zip(counted.iter()) {
+        assert_eq!(count, StageCount { stage: *stage, name, beats: 64 + *stage as u32, stalls: 7 });
+    }
+}
+
+#[test]
+fn a_card_of_an_older_interface_has_no_stages() {
+    let card = FakeCard::new();
+    card.state().registers.insert(AbiVersion::OFFSET, 0x0001_0000);
+    let adapter = Adapter::open(card.clone(), config()).unwrap();
+    for error in [adapter.hold_stages(true).unwrap_err(), adapter.read_stages().unwrap_err()] {
+        assert_eq!(error.to_string(), "the card speaks interface 1.0, this driver 1.1");
+    }
+    assert!(!card.state().registers.contains_key(&StageControl::OFFSET), "the register was written all the same");
 }
 
 proptest! {

@@ -7,11 +7,12 @@
 //! | `mac` to `eq_consumer` | out | see [`Registers`] |
 //! | `ready`, `tables_ready` | out, in | `Status.READY`; all tables outside this block are cleared |
 //! | `pulses`, `dma_error` | in | what the rest of the card counts; bits of this block's own counters may be used too |
+//! | `stage_valid`, `stage_ready` | in | the streams of the stages, see [`StageCounters`] |
 //! | `qp_write` to `q_cq_overrun` | in, out | see [`CommandProcessor`] |
 //! | `event_out` | source | events of commands |
 //!
 //! It only wires. A BAR0 write goes to the doorbells if its page is not one of the first 16, else to the
-//! registers. Latencies and limits stand with the four blocks. A pulse from outside in the same clock as one of
+//! registers. Latencies and limits stand with the five blocks. A pulse from outside in the same clock as one of
 //! this block's own for the same counter counts once.
 
 mod arguments;
@@ -19,6 +20,7 @@ mod axil;
 mod command;
 mod doorbell;
 mod registers;
+mod stages;
 mod tally;
 
 pub use arguments::Arguments;
@@ -26,6 +28,7 @@ pub use axil::AxiLite;
 pub use command::CommandProcessor;
 pub use doorbell::Doorbell;
 pub use registers::Registers;
+pub use stages::StageCounters;
 pub use tally::Tally;
 
 use rust_hdl::prelude::*;
@@ -72,6 +75,8 @@ pub struct ControlPlane {
     pub tables_ready: Signal<In, Bit>,
     pub dma_error: Signal<In, Bit>,
     pub pulses: Signal<In, Bits<27>>,
+    pub stage_valid: Signal<In, Bits<30>>,
+    pub stage_ready: Signal<In, Bits<30>>,
     pub ready: Signal<Out, Bit>,
     pub qp_write: Signal<Out, QpWrite>,
     pub mr_write: Signal<Out, MrWrite>,
@@ -102,6 +107,7 @@ pub struct ControlPlane {
     axil: AxiLite,
     doorbell: Doorbell,
     registers: Registers,
+    stages: StageCounters,
     command: CommandProcessor,
     offset: Signal<Local, BarOffset>,
     is_bell: Signal<Local, Bit>,
@@ -151,6 +157,8 @@ impl Default for ControlPlane {
             tables_ready: Default::default(),
             dma_error: Default::default(),
             pulses: Default::default(),
+            stage_valid: Default::default(),
+            stage_ready: Default::default(),
             ready: Default::default(),
             qp_write: Default::default(),
             mr_write: Default::default(),
@@ -180,6 +188,7 @@ impl Default for ControlPlane {
             axil: Default::default(),
             doorbell: Default::default(),
             registers: Default::default(),
+            stages: Default::default(),
             command: Default::default(),
             offset: Default::default(),
             is_bell: Default::default(),
@@ -197,10 +206,11 @@ impl Default for ControlPlane {
 impl Logic for ControlPlane {
     #[hdl_gen]
     fn update(&mut self) {
-        clock!(self, clock, axil, doorbell, registers, command);
+        clock!(self, clock, axil, doorbell, registers, stages, command);
         self.axil.reset.next = self.reset.val();
         self.doorbell.reset.next = self.reset.val();
         self.registers.reset.next = self.reset.val();
+        self.stages.reset.next = self.reset.val();
         self.command.reset.next = self.reset.val();
 
         self.axil.s_axil_awaddr.next = self.s_axil_awaddr.val();
@@ -265,6 +275,13 @@ impl Logic for ControlPlane {
         }
         self.registers.pulses.next = self.pulses.val() | self.doorbell_pulse.val() | self.command_pulse.val();
 
+        self.stages.valid.next = self.stage_valid.val();
+        self.stages.ready.next = self.stage_ready.val();
+        self.stages.hold.next = self.registers.stage_hold.val();
+        self.stages.read_address.next = self.registers.stage_address.val();
+        self.registers.stage_value.next = self.stages.read_value.val();
+        self.registers.clocks.next = self.stages.clocks.val();
+
         self.command.go.next = self.registers.go.val();
         self.command.opcode.next = self.registers.go_opcode.val();
         self.command.tag.next = self.registers.go_tag.val();
@@ -278,7 +295,7 @@ impl Logic for ControlPlane {
         self.registers.result_value.next = self.command.result_value.val();
         self.registers.ready.next = self.command.ready.val();
         self.ready.next = self.command.ready.val();
-        self.command.tables_ready.next = self.tables_ready.val();
+        self.command.tables_ready.next = self.tables_ready.val() & self.stages.cleared.val();
         self.qp_write.next = self.command.qp_write.val();
         self.mr_write.next = self.command.mr_write.val();
         self.cq_write.next = self.command.cq_write.val();
@@ -316,6 +333,7 @@ mod tests {
     use verbena_abi::limits;
     use verbena_abi::queue::{CommandCode, CommandOp, EventKind};
     use verbena_abi::regs::{self, ArmKind, Doorbell as Word};
+    use verbena_abi::stages::Stage;
 
     struct Run {
         bench: Bench<ControlPlane>,
@@ -456,6 +474,41 @@ mod tests {
         assert!(run.cq.got.iter().all(|bell| bell.is_arm && bell.kind == 1u64));
         assert_eq!(run.read(regs::EqConsumer::OFFSET), 39);
         assert_eq!(run.read(Counter::BadDoorbells.offset()), 40);
+        run.bench.finish();
+    }
+
+    #[test]
+    fn stages_are_counted_between_two_holds_and_read_over_the_bar() {
+        let mut run = Run::new("control_stages");
+        for _ in 0..33 {
+            run.step();
+        }
+        let hold = regs::StageControl::reset().with(regs::StageControl::HOLD, 1).raw();
+        run.bench.uut.stage_valid.next = 0x3FFF_FFFFu64.into();
+        run.bench.uut.stage_ready.next = 0x1555_5555u64.into();
+        run.write(regs::StageControl::OFFSET, hold);
+        for _ in 0..40 {
+            run.step();
+        }
+        let offsets = || Stage::ALL.iter().flat_map(|(stage, _, _)| [stage.beats_offset(), stage.stalls_offset()]);
+        let before: Vec<u32> = offsets().map(|offset| run.read(offset)).collect();
+        let start = run.read(regs::Clocks::OFFSET);
+        run.write(regs::StageControl::OFFSET, 0);
+        for _ in 0..500 {
+            run.step();
+        }
+        run.write(regs::StageControl::OFFSET, hold);
+        for _ in 0..40 {
+            run.step();
+        }
+        let clocks = run.read(regs::Clocks::OFFSET) - start;
+        assert!((500..510).contains(&clocks), "{clocks} clocks");
+        for (index, (offset, before)) in offsets().zip(before).enumerate() {
+            // Even stages move and odd ones stall in each clock.
+            let (stage, is_stalls) = (index / 2, index % 2 == 1);
+            let expected = if (stage % 2 == 1) == is_stalls { clocks } else { 0 };
+            assert_eq!(run.read(offset) - before, expected, "stage {stage}, stalls {is_stalls}");
+        }
         run.bench.finish();
     }
 

@@ -9,6 +9,8 @@
 //! | `eq_restart` | out | one clock with the first value of a written `EqConfig` |
 //! | `ready`, `dma_error` | in | `Status`; `dma_error` may be a pulse, it is kept until reset |
 //! | `pulses` | in | bit n adds 1 to counter n, in the order of [`Counter`] |
+//! | `stage_hold`, `clocks` | out, in | `StageControl.HOLD`, `Clocks` |
+//! | `stage_address`, `stage_value` | out, in | a word of `StageBeats` (0 to 31) or `StageStalls` (32 to 63), one clock later |
 //! | `go`, `go_opcode`, `go_tag` | out | one clock for a write to `CmdGo` |
 //! | `window_address`, `window_data` | in, out | a word of `CmdArgs`, in the same clock |
 //! | `busy`, `code`, `done_tag` | in | `CmdStatus` |
@@ -32,7 +34,7 @@ use crate::bus::{BarOffset, BarWrite, StreamSink};
 use crate::prim::LutRam;
 
 const FIXED: usize = 14;
-const PLAIN: usize = 11;
+const PLAIN: usize = 12;
 const COUNTERS: usize = 27;
 const _: () = assert!(Counter::COUNT == COUNTERS);
 
@@ -57,6 +59,10 @@ pub struct Registers {
     pub ready: Signal<In, Bit>,
     pub dma_error: Signal<In, Bit>,
     pub pulses: Signal<In, Bits<27>>,
+    pub stage_hold: Signal<Out, Bit>,
+    pub clocks: Signal<In, Bits<32>>,
+    pub stage_address: Signal<Out, Bits<6>>,
+    pub stage_value: Signal<In, Bits<32>>,
     pub go: Signal<Out, Bit>,
     pub go_opcode: Signal<Out, Bits<8>>,
     pub go_tag: Signal<Out, Bits<16>>,
@@ -82,6 +88,7 @@ pub struct Registers {
     mac_lo: Signal<Local, Bits<32>>,
     mac_hi: Signal<Local, Bits<32>>,
     eq_config: Signal<Local, Bits<32>>,
+    stage_control: Signal<Local, Bits<32>>,
     config_word: Constant<Bits<14>>,
     restarts: DFF<Bit>,
     go_word: Constant<Bits<14>>,
@@ -110,18 +117,21 @@ pub struct Registers {
     result_read: DFF<Bits<32>>,
     is_args: DFF<Bit>,
     is_sum: DFF<Bit>,
+    is_stage: DFF<Bit>,
     is_result: DFF<Bit>,
     status_word: Constant<Bits<14>>,
+    clocks_word: Constant<Bits<14>>,
     command_status_word: Constant<Bits<14>>,
     counters_page: Constant<Bits<9>>,
+    stages_page: Constant<Bits<8>>,
     results_page: Constant<Bits<11>>,
     answer: DFF<Bits<32>>,
 }
 
-/// Returns the word addresses and the descriptions of the registers with `access` outside window, counters and results.
+/// Returns the word addresses and the descriptions of the registers with `access` that are neither counters nor stages, nor of a command.
 fn single(access: Access) -> Vec<(u32, &'static RegisterInfo)> {
     let listed = BAR0.iter().filter(|info| info.access == access && info.offset < regs::Counters::OFFSET);
-    let listed = listed.filter(|info| info.name != "Status");
+    let listed = listed.filter(|info| info.offset != regs::Status::OFFSET && info.offset != regs::Clocks::OFFSET);
     listed.flat_map(|info| (0..info.count).map(move |index| (info.offset / 4 + index, info))).collect()
 }
 
@@ -140,8 +150,9 @@ impl Default for Registers {
             regs::EqBaseHi::OFFSET,
             regs::EqConfig::OFFSET,
             regs::EqConsumer::OFFSET,
+            regs::StageControl::OFFSET,
         ];
-        assert_eq!(places.map(place), [0, 1, 2, 3, 6, 7, 8, 9, 10], "the kernel names registers by their place in the table");
+        assert_eq!(places.map(place), [0, 1, 2, 3, 6, 7, 8, 9, 10, 11], "the kernel names registers by their place in the table");
         assert_eq!((plain.len(), fixed.len()), (PLAIN, FIXED));
         let mask = |info: &RegisterInfo| info.fields.iter().fold(0, |mask, field| mask | field.place(field.max()));
         let word = |offset: u32| Constant::new((offset / 4).to_bits());
@@ -164,6 +175,10 @@ impl Default for Registers {
             ready: Default::default(),
             dma_error: Default::default(),
             pulses: Default::default(),
+            stage_hold: Default::default(),
+            clocks: Default::default(),
+            stage_address: Default::default(),
+            stage_value: Default::default(),
             go: Default::default(),
             go_opcode: Default::default(),
             go_tag: Default::default(),
@@ -187,6 +202,7 @@ impl Default for Registers {
             mac_lo: Default::default(),
             mac_hi: Default::default(),
             eq_config: Default::default(),
+            stage_control: Default::default(),
             config_word: word(regs::EqConfig::OFFSET),
             restarts: Default::default(),
             go_word: word(regs::CmdGo::OFFSET),
@@ -212,10 +228,13 @@ impl Default for Registers {
             result_read: Default::default(),
             is_args: Default::default(),
             is_sum: Default::default(),
+            is_stage: Default::default(),
             is_result: Default::default(),
             status_word: word(regs::Status::OFFSET),
+            clocks_word: word(regs::Clocks::OFFSET),
             command_status_word: word(regs::CmdStatus::OFFSET),
             counters_page: Constant::new((regs::Counters::OFFSET / 128).to_bits()),
+            stages_page: Constant::new((regs::StageBeats::OFFSET / 256).to_bits()),
             results_page: Constant::new((regs::CmdResult::OFFSET / 32).to_bits()),
             answer: Default::default(),
         }
@@ -227,10 +246,10 @@ impl Logic for Registers {
     fn update(&mut self) {
         dff_setup!(self, clock, restarts, goes, opcode, tag, clear_index, has_dma_error);
         dff_setup!(self, clock, address, is_below, fixed, kept, window_read, sum_read, result_read);
-        dff_setup!(self, clock, is_args, is_sum, is_result, answer);
+        dff_setup!(self, clock, is_args, is_sum, is_stage, is_result, answer);
         clock!(self, clock, window, window_copy, results, counters);
         self.counters.reset.next = self.reset.val();
-        for i in 0_usize..11 {
+        for i in 0_usize..12 {
             self.plain[i].clock.next = self.clock.val();
             self.plain[i].d.next = self.plain[i].q.val();
         }
@@ -245,7 +264,7 @@ impl Logic for Registers {
         self.offset.next = self.write.data.val().offset;
         self.value.next = self.write.data.val().value;
         self.word.next = self.offset.val().get_bits::<14>(2);
-        for i in 0_usize..11 {
+        for i in 0_usize..12 {
             if self.take.val() & (self.word.val() == self.plain_word[i].val()) {
                 self.plain[i].d.next = self.value.val() & self.plain_mask[i].val();
             }
@@ -299,6 +318,8 @@ impl Logic for Registers {
             self.has_dma_error.d.next = true;
         }
 
+        self.stage_control.next = self.plain[11].q.val();
+        self.stage_hold.next = self.stage_control.val().get_bit(0);
         self.counters.pulses.next = self.pulses.val();
 
         // First clock of a read: the address. Second: every kind of register looks. Third: one of them answers.
@@ -310,10 +331,12 @@ impl Logic for Registers {
         self.window_read.d.next = self.window.read_data.val();
         self.counters.read_address.next = self.address.q.val().get_bits::<5>(0);
         self.sum_read.d.next = self.counters.read_data.val();
+        self.stage_address.next = self.address.q.val().get_bits::<6>(0);
         self.results.read_address.next = self.address.q.val().get_bits::<3>(0);
         self.result_read.d.next = self.results.read_data.val();
         self.is_args.d.next = self.is_clear.val() & (self.address.q.val().get_bits::<9>(5) == self.args_page.val());
         self.is_sum.d.next = self.counters.ready.val() & (self.address.q.val().get_bits::<9>(5) == self.counters_page.val());
+        self.is_stage.d.next = self.address.q.val().get_bits::<8>(6) == self.stages_page.val();
         self.is_result.d.next = self.is_clear.val() & (self.address.q.val().get_bits::<11>(3) == self.results_page.val());
         self.fixed.d.next = 0.into();
         for i in 0_usize..14 {
@@ -322,13 +345,16 @@ impl Logic for Registers {
             }
         }
         self.kept.d.next = 0.into();
-        for i in 0_usize..11 {
+        for i in 0_usize..12 {
             if self.address.q.val() == self.plain_word[i].val() {
                 self.kept.d.next = self.plain[i].q.val();
             }
         }
         if self.address.q.val() == self.status_word.val() {
             self.kept.d.next = bit_cast::<32, 1>(self.ready.val().into()) | (bit_cast::<32, 1>(self.has_dma_error.q.val().into()) << 1);
+        }
+        if self.address.q.val() == self.clocks_word.val() {
+            self.kept.d.next = self.clocks.val();
         }
         if self.address.q.val() == self.command_status_word.val() {
             self.kept.d.next = bit_cast::<32, 1>(self.busy.val().into())
@@ -344,6 +370,9 @@ impl Logic for Registers {
             if self.is_sum.q.val() {
                 self.answer.d.next = self.sum_read.q.val();
             }
+            if self.is_stage.q.val() {
+                self.answer.d.next = self.stage_value.val();
+            }
             if self.is_result.q.val() {
                 self.answer.d.next = self.result_read.q.val();
             }
@@ -351,7 +380,7 @@ impl Logic for Registers {
         self.read_value.next = self.answer.q.val();
 
         if self.reset.val() {
-            for i in 0_usize..11 {
+            for i in 0_usize..12 {
                 self.plain[i].d.next = 0.into();
             }
             self.clear_index.d.next = 0.into();

@@ -25,6 +25,6 @@ pub use icrc::Icrc;
 pub use key_check::KeyCheck;
 pub use mac_out::MacOut;
 pub use merge::Merge;
-pub use path::TxPath;
+pub use path::{TxPath, TxStages};
 pub use scheduler::Scheduler;
 pub use segment::Segment;

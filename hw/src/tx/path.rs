@@ -11,6 +11,20 @@ use super::{Choose, Decode, Gather, Headers, Icrc, KeyCheck, Merge, Scheduler, S
 use crate::bus::*;
 use crate::prim::{DeepFifo, Fifo};
 
+/// One bit for each stream inside the path that is a stage, in the order of [`verbena_abi::stages::Stage`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct TxStages {
+    pub items: Bit,
+    pub request_heads: Bit,
+    pub packet_descs: Bit,
+    pub gather_parts: Bit,
+    pub gathered_lines: Bit,
+    pub packets: Bit,
+    pub headers: Bit,
+    pub merge_lines: Bit,
+    pub frame_beats: Bit,
+}
+
 #[derive(LogicBlock, Default)]
 pub struct TxPath {
     pub clock: Signal<In, Clock>,
@@ -41,6 +55,8 @@ pub struct TxPath {
     pub query_producer: Signal<Out, Bits<16>>,
     pub query_fetched: Signal<Out, Bits<16>>,
     pub query_next_psn: Signal<Out, Bits<24>>,
+    pub stage_valid: Signal<Out, TxStages>,
+    pub stage_ready: Signal<Out, TxStages>,
 
     scheduler: Scheduler,
     decode: Decode,
@@ -145,6 +161,25 @@ impl Logic for TxPath {
         self.query_producer.next = self.scheduler.query_producer.val();
         self.query_fetched.next = self.scheduler.query_fetched.val();
         self.query_next_psn.next = self.segment.query_next_psn.val();
+
+        self.stage_valid.next.items = self.decode.item.valid.val();
+        self.stage_valid.next.request_heads = self.key_check.head.valid.val();
+        self.stage_valid.next.packet_descs = self.segment.desc.valid.val();
+        self.stage_valid.next.gather_parts = self.segment.gather.valid.val();
+        self.stage_valid.next.gathered_lines = self.gather.line.valid.val();
+        self.stage_valid.next.packets = self.choose.packet.valid.val();
+        self.stage_valid.next.headers = self.headers.header.valid.val();
+        self.stage_valid.next.merge_lines = self.payload.drain.valid.val();
+        self.stage_valid.next.frame_beats = self.merge.beat.valid.val();
+        self.stage_ready.next.items = self.key_check.item.ready.val();
+        self.stage_ready.next.request_heads = self.segment.head.ready.val();
+        self.stage_ready.next.packet_descs = self.descs.fill.ready.val();
+        self.stage_ready.next.gather_parts = self.gather.part.ready.val();
+        self.stage_ready.next.gathered_lines = self.payload.fill.ready.val();
+        self.stage_ready.next.packets = self.headers.packet.ready.val();
+        self.stage_ready.next.headers = self.merge.header.ready.val();
+        self.stage_ready.next.merge_lines = self.merge.line.ready.val();
+        self.stage_ready.next.frame_beats = self.icrc.beat_in.ready.val();
     }
 }
 

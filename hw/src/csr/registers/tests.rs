@@ -1,6 +1,8 @@
 //! Walks the register table.
 
 use super::*;
+use verbena_abi::stages::Stage;
+
 use crate::testing::{Bench, Driver, Stalls};
 
 struct Run {
@@ -78,7 +80,7 @@ fn every_register_has_its_reset_value_and_keeps_what_its_access_says() {
 fn gaps_read_0_and_ignore_writes() {
     let mut run = Run::new("registers_gaps");
     let known: Vec<u32> = words().map(|(offset, _)| offset).collect();
-    let mut gaps: Vec<u32> = (0..0x200).step_by(4).chain((0x0F80..0x1100).step_by(4)).collect();
+    let mut gaps: Vec<u32> = (0..0x400).step_by(4).chain((0x0F80..0x1100).step_by(4)).collect();
     gaps.extend([0x0800, 0x4000, 0x8080, 0xFFFC]);
     gaps.extend([0x1_0000, 0x1_0080, 0x1_1000, 0x80_1084, 0xFF_FFFC]);
     gaps.retain(|offset| !known.contains(offset));
@@ -173,6 +175,38 @@ fn pulses_during_the_clear_are_counted() {
     for (counter, name, _) in Counter::ALL {
         assert_eq!(run.read(counter.offset()), 60, "{name}");
     }
+    run.bench.finish();
+}
+
+#[test]
+fn stages_are_read_from_their_block_and_held_by_their_bit() {
+    let mut run = Run::new("registers_stages");
+    let value = |address: u64| address.wrapping_mul(0x0123_4567) & 0xFFFF_FFFF;
+    for (stage, name, _) in Stage::ALL {
+        for (offset, address) in [(stage.beats_offset(), *stage as u64), (stage.stalls_offset(), 32 + *stage as u64)] {
+            run.bench.uut.read_valid.next = true;
+            run.bench.uut.read_offset.next = u64::from(offset).into();
+            run.bench.edge();
+            run.bench.uut.read_valid.next = false;
+            run.bench.settle();
+            assert_eq!(run.bench.uut.stage_address.val(), address, "{name}");
+            run.bench.edge();
+            run.bench.uut.stage_value.next = value(address).into();
+            run.bench.edge();
+            run.bench.uut.stage_value.next = 0u64.into();
+            run.bench.settle();
+            assert_eq!(run.bench.uut.read_value.val(), value(address), "{name}");
+        }
+    }
+    run.bench.uut.clocks.next = 0x8765_4321u64.into();
+    assert_eq!(run.read(regs::Clocks::OFFSET), 0x8765_4321);
+    assert!(!run.bench.uut.stage_hold.val());
+    run.write(regs::StageControl::OFFSET, regs::StageControl::reset().with(regs::StageControl::HOLD, 1).raw());
+    run.bench.settle();
+    assert!(run.bench.uut.stage_hold.val());
+    run.write(regs::StageControl::OFFSET, 0);
+    run.bench.settle();
+    assert!(!run.bench.uut.stage_hold.val());
     run.bench.finish();
 }
 
