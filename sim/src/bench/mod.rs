@@ -2,6 +2,7 @@
 //!
 //! Everything is counted in clocks of the cards, so a figure depends on the options and on nothing else.
 
+mod explain;
 mod latency;
 pub mod limits;
 
@@ -9,8 +10,9 @@ use std::sync::Arc;
 
 use thiserror::Error;
 use verbena_host::cq::CompletionStatus;
-use verbena_host::{access, Completion, Error as DriverError, SendQueue, Sge, WriteFlags};
+use verbena_host::{access, Completion, Error as DriverError, SendQueue, Sge, StageCounts, WriteFlags};
 
+pub use explain::{CardStages, StageUse};
 pub use latency::{Latency, Part, Stage};
 pub use limits::{limit, Bound};
 
@@ -45,6 +47,8 @@ pub struct BenchOptions {
     pub signal_every: u32,
     /// B sends to A as well.
     pub both: bool,
+    /// Count what the stages of both cards do meanwhile.
+    pub explain: bool,
     /// Clocks before the measurement.
     pub warm_up: u64,
     /// Clocks of the measurement.
@@ -66,6 +70,7 @@ impl Default for BenchOptions {
             mtu: 4096,
             signal_every: 16,
             both: false,
+            explain: false,
             warm_up: 20_000,
             clocks: 200_000,
             seed: 1,
@@ -152,6 +157,9 @@ pub struct Point {
     pub share: f64,
     /// Frames that the MAC of the slower direction's receiver dropped for want of room: 0, or the figures mean nothing.
     pub dropped: u64,
+    /// What the stages of A and B did, if it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stages: Option<[CardStages; 2]>,
 }
 
 /// What one end sends.
@@ -231,10 +239,23 @@ impl Bench {
         let doorbell_every = (self.depth / 4).max(1);
         let senders = if both { 2 } else { 1 };
         let begin: [u64; 2] = self.sources.each_ref().map(|source| source.posted);
+        // Registers are read before and after. A write alone, which takes no clock, begins and ends the counting, and comes as late to the card both times.
+        let start = if self.options.explain { Some(self.held_stages()?) } else { None };
         self.run(message, doorbell_every, senders, warm_up)?;
+        if start.is_some() {
+            self.hold_stages(false)?;
+        }
         let before = [0, 1].map(|number| self.world.counts(number).rx);
         self.run(message, doorbell_every, senders, clocks)?;
         let after = [0, 1].map(|number| self.world.counts(number).rx);
+        let stages = match start {
+            Some([a, b]) => {
+                let end = self.held_stages()?;
+                self.hold_stages(false)?;
+                Some([end[0].since(&a), end[1].since(&b)].map(|counted| CardStages::new(counted.clocks(), counted.iter())))
+            }
+            None => None,
+        };
 
         // What A sends arrives at B.
         let arrived = |sender: usize| after[1 - sender].payload - before[1 - sender].payload;
@@ -262,6 +283,7 @@ impl Bench {
             bound,
             share: gbps / limit_gbps,
             dropped,
+            stages,
         };
         let under_way = u64::from(self.depth) * u64::from(qps) * size;
         if under_way > DRAINED {
@@ -281,6 +303,20 @@ impl Bench {
             end.close()?;
         }
         Ok(())
+    }
+
+    fn hold_stages(&self, hold: bool) -> Result<(), BenchError> {
+        for source in &self.sources {
+            source.end.adapter.hold_stages(hold)?;
+        }
+        Ok(())
+    }
+
+    /// Stops the counting of stages on both cards, and reads it.
+    fn held_stages(&self) -> Result<[StageCounts; 2], BenchError> {
+        self.hold_stages(true)?;
+        let read = |number: usize| self.sources[number].end.adapter.read_stages();
+        Ok([read(0)?, read(1)?])
     }
 
     fn run(&mut self, message: u32, doorbell_every: u32, senders: usize, clocks: u64) -> Result<(), BenchError> {

@@ -12,7 +12,7 @@ use verbena_sim::bench::{depth, Bench, BenchOptions};
 use verbena_sim::ffi::CLOCK_NS;
 use verbena_sim::Threads;
 
-use super::bench_report::{print_latency, print_pictures, print_row, print_title, Report};
+use super::bench_report::{print_latency, print_pictures, print_row, print_stages, print_title, Report};
 use super::plot;
 use super::report::per_second;
 use super::values::{parse_mtu, parse_size, without_panic, Pcie};
@@ -51,6 +51,9 @@ struct WriteArguments {
     /// Both directions at once; the figures are those of the slower one
     #[arg(long)]
     both: bool,
+    /// Show after each table what every stage of both cards did, and where beats are lost
+    #[arg(long)]
+    explain: bool,
     /// Clocks of each measurement
     #[arg(long, value_name = "N", default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1_000..))]
     clocks: u64,
@@ -99,6 +102,7 @@ fn write(arguments: &WriteArguments) -> Result<()> {
         mtu: arguments.mtu,
         signal_every: arguments.signal_every,
         both: arguments.both,
+        explain: arguments.explain,
         warm_up: arguments.warm_up,
         clocks: arguments.clocks,
         seed: arguments.seed,
@@ -137,6 +141,7 @@ fn write(arguments: &WriteArguments) -> Result<()> {
             bar.suspend(|| print_title(&options));
         }
         let mut idle = None;
+        let first = report.points.len();
         for size in sizes {
             bar.set_message(format!("{size} bytes, {qps} QPs"));
             let depth = arguments.depth.unwrap_or_else(|| depth(*size, *qps));
@@ -152,6 +157,9 @@ fn write(arguments: &WriteArguments) -> Result<()> {
             report.points.push(point);
             idle = bench;
             bar.inc(1);
+        }
+        if !arguments.json {
+            bar.suspend(|| report.points[first..].iter().for_each(print_stages));
         }
     }
     if !arguments.no_latency {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use serde::Serialize;
-use verbena_sim::bench::{BenchOptions, Bound, Latency, Part, Point};
+use verbena_sim::bench::{BenchOptions, Bound, CardStages, Latency, Part, Point};
 use verbena_sim::ffi::CLOCK_NS;
 
 use super::report::thousands;
@@ -80,6 +80,49 @@ pub fn print_row(point: &Point) {
         point.depth,
         point.doorbell_every,
     );
+}
+
+/// Prints what the stages of both cards did, if they were counted, without those that did nothing.
+pub fn print_stages(point: &Point) {
+    let Some([a, b]) = &point.stages else { return };
+    let (qps, clocks) = (queue_pairs(point.qps), thousands(a.clocks.into()));
+    println!("\nStages with messages of {} bytes over {qps}, per cent of {clocks} clocks", point.message_bytes);
+    println!("{:<8}  {:<16}  {:>8} {:>7} {:>7}  {:>8} {:>7} {:>7}", "", "", "A: beats", "stalls", "idle", "B: beats", "stalls", "idle");
+    for (one, other) in a.stages.iter().zip(&b.stages) {
+        let figures = [(a, one), (b, other)];
+        if figures.iter().all(|(_, stage)| stage.beats == 0 && stage.stalls == 0) {
+            continue;
+        }
+        print!("{:<8}  {:<16}", one.path, one.name);
+        for (card, stage) in figures {
+            let [beats, stalls, idle] = [stage.beats, stage.stalls, stage.idle].map(|clocks| card.per_cent(clocks));
+            print!("  {beats:>8.2} {stalls:>7.2} {idle:>7.2}");
+        }
+        println!();
+    }
+    for (name, card) in [("A", a), ("B", b)] {
+        println!("{name}: {}", where_lost(card));
+    }
+}
+
+/// Returns where a card loses beats, in words.
+fn where_lost(card: &CardStages) -> String {
+    let find = |name: &str| card.stages.iter().find(|stage| stage.name == name);
+    let held_up: Vec<String> = card
+        .held_up
+        .iter()
+        .filter_map(|name| find(name))
+        .map(|stage| {
+            format!("{} is held up behind {}, which stalls in {:.2} % of the clocks", stage.path, stage.name, card.per_cent(stage.stalls))
+        })
+        .collect();
+    if !held_up.is_empty() {
+        return held_up.join("; ");
+    }
+    match card.busiest.and_then(find) {
+        Some(stage) => format!("nothing is held up; the busiest is {} with {:.2} %", stage.name, card.per_cent(stage.beats)),
+        None => "nothing moves".to_owned(),
+    }
 }
 
 /// Prints the stages of single writes, and how fast all was simulated.

@@ -458,6 +458,7 @@ mod tests {
                 bound,
                 share: 1.0,
                 dropped: 0,
+                stages: None,
             }
         };
         let stage = |(index, clocks): (usize, &u64)| Stage { name: "some stage", part: PARTS[index % 3].1, clocks: *clocks };
