@@ -8,13 +8,16 @@ use verbena_tests::pair::{check_done, Link, Options, Pair, Write};
 
 const LINE: usize = 64;
 const MTU: usize = 1024;
+/// Bytes that no read burst goes across, and no write burst.
+const READ: usize = 512;
+const PAGE: usize = 4096;
 
-/// Returns how many lines of memory `len` bytes at `offset` touch.
-fn lines(offset: usize, len: usize) -> usize {
+/// Returns how many aligned pieces of `size` bytes of memory `len` bytes at `offset` touch.
+fn touched(size: usize, offset: usize, len: usize) -> usize {
     if len == 0 {
         0
     } else {
-        (offset + len - 1) / LINE - offset / LINE + 1
+        (offset + len - 1) / size - offset / size + 1
     }
 }
 
@@ -70,8 +73,10 @@ fn stages_count_exactly_what_the_writes_make() {
 
     // A request without bytes is a packet without payload.
     let parts = || writes.iter().flat_map(|&(from, to, len)| packets(from, len).map(move |(at, bytes)| (at, to + (at - from), bytes)));
-    let payload_lines: usize = parts().map(|(from, _, len)| lines(from, len)).sum();
-    let written_lines: usize = parts().map(|(_, to, len)| lines(to, len)).sum();
+    let payload_lines: usize = parts().map(|(from, _, len)| touched(LINE, from, len)).sum();
+    let payload_bursts: usize = parts().map(|(from, _, len)| touched(READ, from, len)).sum();
+    let written_lines: usize = parts().map(|(_, to, len)| touched(LINE, to, len)).sum();
+    let written_bursts: usize = parts().map(|(_, to, len)| touched(PAGE, to, len)).sum();
     let sent_packets = parts().count() + writes.iter().filter(|(_, _, len)| *len == 0).count();
     let outcome = pair.close([connection]);
     let frames = |from: usize| outcome.packets.iter().filter(move |packet| packet.from == from);
@@ -88,6 +93,8 @@ fn stages_count_exactly_what_the_writes_make() {
         (Stage::PacketDescs, sent_packets),
         (Stage::GatherParts, parts().count()),
         (Stage::Issues, count),
+        (Stage::PayloadRequests, parts().count()),
+        (Stage::ReadBursts, a.get(Stage::FetchRequests).beats as usize + payload_bursts),
         (Stage::ReadBeats, count + payload_lines),
         (Stage::PayloadLines, payload_lines),
         (Stage::Packets, sent_packets),
@@ -118,6 +125,7 @@ fn stages_count_exactly_what_the_writes_make() {
         (Stage::RxHeads, sent_packets),
         (Stage::ScatterRequests, parts().count()),
         (Stage::ScatterLines, written_lines),
+        (Stage::WriteBursts, written_bursts),
         (Stage::WriteBeats, written_lines),
         (Stage::Answers, answers),
         (Stage::Acks, 0),
