@@ -2,21 +2,40 @@
 
 use rust_hdl::prelude::*;
 
-use crate::rx::RxFrontTop;
+use crate::prim::{Rotate, Shifter};
+use crate::rx::{IcrcCheck, RxFrontTop};
 use crate::top::Core;
+use crate::tx::Icrc;
 
 /// Returns the whole card, module `verbena_core`: see [`Core`] for its ports.
 pub fn core() -> String {
-    let mut block = Core::default();
-    block.connect_all();
-    named(crate::untangle(&generate_verilog(&block)), "verbena_core")
+    alone(Core::default(), "verbena_core")
 }
 
 /// Returns the receive front alone, module `verbena_rx_front`: see [`RxFrontTop`] for its ports.
 pub fn rx_front() -> String {
-    let mut block = RxFrontTop::default();
+    alone(RxFrontTop::default(), "verbena_rx_front")
+}
+
+/// The names that [`block`] knows.
+pub const BLOCKS: [&str; 4] = ["icrc", "icrc_check", "rotate", "shifter"];
+
+/// Returns a single block, module `verbena_NAME`, to route or look at it alone; `None` for a name that is not in [`BLOCKS`].
+///
+/// The ports are those of the block, a signal of a stream as `stream$signal`.
+pub fn block(name: &str) -> Option<String> {
+    match name {
+        "icrc" => Some(alone(Icrc::default(), "verbena_icrc")),
+        "icrc_check" => Some(alone(IcrcCheck::default(), "verbena_icrc_check")),
+        "rotate" => Some(alone(Rotate::default(), "verbena_rotate")),
+        "shifter" => Some(alone(Shifter::default(), "verbena_shifter")),
+        _ => None,
+    }
+}
+
+fn alone(mut block: impl Block, name: &str) -> String {
     block.connect_all();
-    named(crate::untangle(&generate_verilog(&block)), "verbena_rx_front")
+    named(crate::untangle(&generate_verilog(&block)), name)
 }
 
 /// Returns `verilog` with its outermost module called `name` and the others `name$…`.
@@ -57,5 +76,17 @@ mod tests {
         assert!(verilog.contains("module verbena_rx_front(") || verilog.contains("module verbena_rx_front ("));
         assert!(!verilog.contains("module top"));
         assert!(verilog.contains("s_axis_rx_tdata") && verilog.contains("rep_payload_len"));
+    }
+
+    #[test]
+    fn every_named_block_is_one_design_of_its_own_and_other_names_are_none() {
+        for name in BLOCKS {
+            let verilog = block(name).unwrap();
+            let modules: Vec<&str> = verilog.lines().filter_map(|line| line.strip_prefix("module ")).collect();
+            let own = format!("verbena_{name}");
+            assert_eq!(modules.iter().filter(|module| module.starts_with(&format!("{own}("))).count(), 1, "{name}");
+            assert!(modules.iter().all(|module| module.starts_with(&own)), "{name}: {modules:?}");
+        }
+        assert_eq!(block("core"), None);
     }
 }

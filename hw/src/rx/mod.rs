@@ -25,6 +25,7 @@ pub use decide::Decide;
 pub use front::RxFront;
 pub use front_records::{RxBeat, RxChecks, RxFields, RxReport};
 pub use front_top::RxFrontTop;
+pub use icrc::IcrcCheck;
 pub use key_check::KeyCheck;
 pub use path::RxPath;
 pub use respond_records::{AckRecord, Checked, RxAction};
