@@ -4,8 +4,11 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 FILE ?=
 CAPTURE := build/demo.pcap
 CORE := build/verilog/verbena_core.v
+# What `make route` routes, and the seeds of the placement, a run each.
+BLOCKS ?= icrc icrc_check rotate shifter
+SEEDS ?= 1 2 3
 
-.PHONY: help demo test bench synth docs verilog lint setup clean
+.PHONY: help demo test bench synth route docs verilog lint setup clean
 .DEFAULT_GOAL := help
 
 help:
@@ -13,6 +16,7 @@ help:
 	@echo 'make test              all tests'
 	@echo 'make bench             goodput and latency against the limits of wire and PCIe'
 	@echo 'make synth             map the core for UltraScale+ with Yosys: size, path lengths, checks'
+	@echo 'make route             route some blocks alone for an Artix-7 (as root, or with NEXTPNR)'
 	@echo 'make verilog           write the generated Verilog to build/verilog'
 	@echo 'make docs              write docs/registers.md and docs/layouts.md anew'
 	@echo 'make lint              formatting, lints, generated docs'
@@ -46,6 +50,16 @@ synth:
 	@ci/setup.sh synth
 	@$(MAKE) --no-print-directory verilog
 	nice .venv/bin/python scripts/synth.py $(CORE) --json-out build/synth/report.json
+
+route:
+	@ci/setup.sh synth
+	@ci/setup_route.sh
+	@mkdir -p build/verilog
+	@set -e; for block in $(BLOCKS); do \
+		cargo run --quiet -p verbena-hw --example block $$block > build/verilog/$$block.v.new; \
+		mv build/verilog/$$block.v.new build/verilog/$$block.v; \
+	done
+	nice .venv/bin/python scripts/route.py $(BLOCKS:%=build/verilog/%.v) --seed $(SEEDS) --json-out build/route/report.json
 
 docs: setup
 	cargo run --quiet -p verbena-docs
