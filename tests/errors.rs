@@ -446,6 +446,49 @@ fn an_entry_with_a_wild_number_of_sges_is_refused() {
 }
 
 #[test]
+fn an_entry_with_more_inline_data_than_it_holds_is_refused() {
+    is_refused(MALFORMED, |pair| {
+        spoil_entry(pair, |entry| {
+            (entry.sges, entry.inline_bytes) = (0, 33);
+        })
+    });
+}
+
+#[test]
+fn an_entry_with_inline_data_and_sges_is_refused() {
+    is_refused(MALFORMED, |pair| spoil_entry(pair, |entry| entry.inline_bytes = 1));
+}
+
+#[test]
+fn inline_data_behind_a_request_that_is_refused_is_flushed_and_disturbs_nobody() {
+    let mut pair = Pair::new(Options::default());
+    let mut bad = pair.connect(&Link { inline_bytes: 96, ..Link::default() });
+    let mut good = pair.connect(&Link { inline_bytes: 96, psn: [5, 6], ..Link::default() });
+    let target = (pair.ends[1].region.va(100), pair.ends[1].region.key());
+    let wrong = Sge { va: 0, len_bytes: 8, lkey: 0xDEAD };
+    bad.queues[0].write(0, &[wrong], target.0, target.1, WriteFlags::DEFER).unwrap();
+    for context in 1..30 {
+        let bytes = [context as u8; 90];
+        bad.queues[0].write_inline(context, &[&bytes], target.0, target.1, WriteFlags::DEFER).unwrap();
+        pair.post_inline(&mut good, 0, 100 + context, &bytes, 300 * context as usize, WriteFlags::DEFER).unwrap();
+    }
+    bad.queues[0].ring_doorbell();
+    good.queues[0].ring_doorbell();
+    let completions = pair.reap(0, 59, "59 requests");
+    for (name, from, first, rest) in
+        [("bad", 0, CqeStatus::LocalProtection, CqeStatus::Flushed), ("good", 101, CqeStatus::Success, CqeStatus::Success)]
+    {
+        let of: Vec<_> = completions.iter().filter(|one| (one.context < 100) == (from == 0)).collect();
+        for (index, completion) in of.iter().enumerate() {
+            let status = if index == 0 { first } else { rest };
+            assert_eq!((completion.context, completion.status.raw()), (from + index as u64, status as u8), "{name}");
+        }
+    }
+    pair.settle("59 requests");
+    pair.close([bad, good]);
+}
+
+#[test]
 fn a_write_of_no_bytes_needs_no_key() {
     let mut pair = Pair::new(Options { capture: true, ..Options::default() });
     let mut connection = pair.connect(&Link::default());

@@ -114,3 +114,54 @@ fn both_directions_at_once_do_not_mix() {
     pair.settle("120 writes");
     pair.close([connection]);
 }
+
+#[test]
+fn inline_data_of_every_length_arrives_at_every_alignment_among_other_writes() {
+    let seed = repeat::seed();
+    // Without and with a second unit, behind headers of each length.
+    for (number, limit) in [(0, 32usize), (1, 96), (2, 96), (3, 32)] {
+        let (ipv6, vlan) = (number % 2 == 1, (number / 2 == 1).then_some(5));
+        let mut pair = Pair::new(Options { seed, ipv6, vlan, ..Options::default() });
+        let mut rng = Rng::new(seed, number);
+        let mut connection = pair.connect(&Link { inline_bytes: limit as u32, ..Link::default() });
+        let mut cases: Vec<(usize, usize)> = (0..=limit).flat_map(|len| (0..3).map(move |_| len)).zip((0..64).cycle()).collect();
+        for last in (1..cases.len()).rev() {
+            cases.swap(last, rng.below(last as u64 + 1) as usize);
+        }
+        let (mut context, mut to) = (0, 64);
+        for chunk in cases.chunks(20) {
+            let first = context;
+            for (len, alignment) in chunk {
+                let bytes: Vec<u8> = (0..*len).map(|_| verbena_tests::region::source_byte(rng.next_u64() as u8)).collect();
+                let at = to + alignment;
+                pair.post_inline(&mut connection, 0, context, &bytes, at, WriteFlags::DEFER).unwrap();
+                to = (at + len + 64) & !63;
+                context += 1;
+                if rng.below(3) == 0 {
+                    let write = Write::new(rng.below(400_000) as usize, to + alignment, 1 + rng.below(700) as u32);
+                    pair.post(&mut connection, 0, context, &write, WriteFlags::DEFER).unwrap();
+                    to = (to + alignment + 764) & !63;
+                    context += 1;
+                }
+            }
+            connection.queues[0].ring_doorbell();
+            check_done(&pair.reap(0, (context - first) as usize, "inline writes"), first..context);
+        }
+        pair.settle("inline writes");
+        pair.close([connection]);
+    }
+}
+
+#[test]
+fn the_source_of_an_inline_write_is_free_at_once() {
+    let mut pair = Pair::new(Options::default());
+    let mut connection = pair.connect(&Link { inline_bytes: 96, ..Link::default() });
+    let mut bytes = [0x11; 96];
+    pair.post_inline(&mut connection, 0, 0, &bytes, 333, WriteFlags::INLINE).unwrap();
+    bytes.fill(0x22);
+    pair.post_inline(&mut connection, 0, 1, &bytes[..40], 1333, WriteFlags::NONE).unwrap();
+    bytes.fill(0x33);
+    check_done(&pair.reap(0, 2, "two writes"), 0..2);
+    pair.settle("two writes");
+    pair.close([connection]);
+}

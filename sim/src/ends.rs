@@ -16,6 +16,8 @@ pub struct EndOptions {
     pub depth: u32,
     /// Path MTU, bytes.
     pub mtu: u32,
+    /// Bytes of inline data of a request.
+    pub inline_bytes: u32,
     /// Frames are tagged for this VLAN.
     pub vlan: Option<u16>,
     /// IPv6 instead of IPv4.
@@ -59,7 +61,7 @@ impl End {
         for index in 0..options.qps {
             let first_psn =
                 Some((options.seed as u32).wrapping_mul(0x9E_3779).wrapping_add(index * 0x1111 + number as u32 * 0x5555) & 0xFF_FFFF);
-            let qp = QpOptions { first_psn, ..QpOptions::sender(options.depth) };
+            let qp = QpOptions { first_psn, inline_bytes: options.inline_bytes, ..QpOptions::sender(options.depth) };
             qps.push(Qp::create_blocking(&pd, &cq, &cq, qp)?);
         }
         Ok(Self { adapter, cq, mr, qps })

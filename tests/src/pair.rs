@@ -78,6 +78,8 @@ pub struct Link {
     pub depth: u32,
     /// SGEs of a request.
     pub sges: u32,
+    /// Bytes of inline data of a request.
+    pub inline_bytes: u32,
     /// First PSN of either end.
     pub psn: [u32; 2],
     /// What the peer may do, on either end.
@@ -91,7 +93,15 @@ pub struct Link {
 impl Default for Link {
     /// Returns queues of 64 requests of two SGEs, the right to write on both ends.
     fn default() -> Self {
-        Self { depth: 64, sges: 2, psn: [0x12_3456, 0xAB_CDEF], access: [access::REMOTE_WRITE; 2], pd: [None, None], cq: [None, None] }
+        Self {
+            depth: 64,
+            sges: 2,
+            inline_bytes: 0,
+            psn: [0x12_3456, 0xAB_CDEF],
+            access: [access::REMOTE_WRITE; 2],
+            pd: [None, None],
+            cq: [None, None],
+        }
     }
 }
 
@@ -202,7 +212,12 @@ impl Pair {
     pub fn connect(&self, link: &Link) -> Connection {
         let qps = [0, 1].map(|number| {
             let end = &self.ends[number];
-            let options = QpOptions { send_sges: link.sges, first_psn: Some(link.psn[number]), ..QpOptions::sender(link.depth) };
+            let options = QpOptions {
+                send_sges: link.sges,
+                inline_bytes: link.inline_bytes,
+                first_psn: Some(link.psn[number]),
+                ..QpOptions::sender(link.depth)
+            };
             let pd = link.pd[number].as_ref().unwrap_or(&end.pd);
             let cq = link.cq[number].as_ref().unwrap_or(&end.cq);
             Qp::create_blocking(pd, cq, cq, options).expect("the QP is created")
@@ -235,6 +250,22 @@ impl Pair {
         let bytes: Vec<u8> =
             write.pieces.iter().flat_map(|(offset, len)| self.ends[from].region.expected(*offset, *len as usize).to_vec()).collect();
         self.ends[1 - from].region.expect(write.to, &bytes);
+        Ok(())
+    }
+
+    /// Posts an inline write of these bytes from end `from`, and expects them at `to` of the other end.
+    pub fn post_inline(
+        &mut self,
+        connection: &mut Connection,
+        from: usize,
+        context: u64,
+        bytes: &[u8],
+        to: usize,
+        flags: WriteFlags,
+    ) -> Result<(), Error> {
+        let target = &self.ends[1 - from].region;
+        connection.queues[from].write_inline(context, &[bytes], target.va(to), target.key(), flags)?;
+        self.ends[1 - from].region.expect(to, bytes);
         Ok(())
     }
 

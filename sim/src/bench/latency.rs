@@ -33,6 +33,8 @@ pub struct Stage {
 pub struct Latency {
     /// Bytes of the message.
     pub message_bytes: u32,
+    /// The message was inline data of its request: there is no read of payload.
+    pub inline: bool,
     /// The stages, in order. Their sum is the whole.
     pub stages: Vec<Stage>,
 }
@@ -60,8 +62,15 @@ impl Bench {
         }
         let start = self.world.clock();
         let source = &mut self.sources[0];
+        let inline = self.inline_bytes > 0;
         let sge = Sge { va: source.from.0, len_bytes: message, lkey: source.from.1 };
-        source.queues[0].write(0, &[sge], source.to.0, source.to.1, WriteFlags::NONE)?;
+        if inline {
+            let mut bytes = vec![0; message as usize];
+            source.end.mr.memory().copy_out(0, &mut bytes)?;
+            source.queues[0].write_inline(0, &[&bytes], source.to.0, source.to.1, WriteFlags::NONE)?;
+        } else {
+            source.queues[0].write(0, &[sge], source.to.0, source.to.1, WriteFlags::NONE)?;
+        }
         let mut room = [Completion::default()];
         while self.sources[0].end.cq.poll(&mut room) == 0 {
             self.world.run(1)?;
@@ -82,9 +91,9 @@ impl Bench {
         let rung = at(&a, Passed::RegisterWrite, start);
         let fetch = at(&a, Passed::ReadRequest, rung);
         let fetched = at(&a, Passed::ReadEnd, fetch);
-        let gather = at(&a, Passed::ReadRequest, fetched);
         let sent = at(&a, Passed::FrameStart, fetched);
-        let gathered = at(&a, Passed::ReadEnd, gather).min(sent);
+        let gather = if inline { fetched } else { at(&a, Passed::ReadRequest, fetched) };
+        let gathered = if inline { fetched } else { at(&a, Passed::ReadEnd, gather).min(sent) };
         let answered = at(&b, Passed::FrameStart, sent);
         let arrived = last(&b, Passed::ArrivalEnd, answered);
         let written = last(&b, Passed::WriteEnd, answered).max(arrived);
@@ -112,6 +121,6 @@ impl Bench {
             stages.push(Stage { name, part, clocks: clock.saturating_sub(before) });
             before = before.max(clock);
         }
-        Ok(Latency { message_bytes: message, stages })
+        Ok(Latency { message_bytes: message, inline, stages })
     }
 }

@@ -9,12 +9,13 @@ pub mod limits;
 use std::sync::Arc;
 
 use thiserror::Error;
+use verbena_abi::limits::{INLINE_ONE_UNIT, MAX_INLINE};
 use verbena_host::cq::CompletionStatus;
 use verbena_host::{access, Completion, Error as DriverError, SendQueue, Sge, StageCounts, WriteFlags};
 
 pub use explain::{CardStages, StageUse};
 pub use latency::{Latency, Part, Stage};
-pub use limits::{limit, Bound};
+pub use limits::{limit, Bound, Traffic};
 
 use crate::ends::{End, EndOptions};
 use crate::fault::Fault;
@@ -47,6 +48,8 @@ pub struct BenchOptions {
     pub signal_every: u32,
     /// B sends to A as well.
     pub both: bool,
+    /// Messages that fit are inline data of their requests.
+    pub inline: bool,
     /// Count what the stages of both cards do meanwhile.
     pub explain: bool,
     /// Clocks before the measurement.
@@ -70,6 +73,7 @@ impl Default for BenchOptions {
             mtu: 4096,
             signal_every: 16,
             both: false,
+            inline: false,
             explain: false,
             warm_up: 20_000,
             clocks: 200_000,
@@ -131,6 +135,8 @@ pub struct Point {
     pub mtu: u32,
     /// Both directions at once; the figures are those of the slower one.
     pub both: bool,
+    /// Messages were inline data of their requests.
+    pub inline: bool,
     /// Requests of a QP under way, at most.
     pub depth: u32,
     /// Requests for which one doorbell is rung.
@@ -176,6 +182,7 @@ struct Source {
 pub struct Bench {
     options: BenchOptions,
     depth: u32,
+    inline_bytes: u32,
     world: Arc<World>,
     sources: [Source; 2],
 }
@@ -189,11 +196,12 @@ pub fn depth(message: u32, qps: u32) -> u32 {
 }
 
 impl Bench {
-    /// Opens both cards and connects the queue pairs, each `depth` requests deep.
+    /// Opens both cards and connects the queue pairs, each `depth` requests deep, for messages of up to `largest` bytes.
     pub fn new(options: BenchOptions, depth: u32, largest: u32) -> Result<Self, BenchError> {
+        let inline_bytes = inline_bytes(&options, largest);
         let BenchOptions { qps, mtu, seed, pcie, link, threads, .. } = options;
         let world = World::new(&WorldConfig { seed, pcie, link, threads, ..WorldConfig::default() })?;
-        let agreed = EndOptions { qps, depth, mtu, vlan: None, ipv6: false, seed };
+        let agreed = EndOptions { qps, depth, mtu, inline_bytes, vlan: None, ipv6: false, seed };
         let bytes = (2 * u64::from(largest)).max(REGION) as usize;
         let rights = access::LOCAL_WRITE | access::REMOTE_WRITE;
         let ends = [End::open(&world, 0, &agreed, 2 * bytes, rights)?, End::open(&world, 1, &agreed, 2 * bytes, rights)?];
@@ -215,14 +223,20 @@ impl Bench {
             let from = (end.mr.base_va(), end.mr.lkey());
             Source { end, queues, from, to, posted: 0, turn: 0 }
         };
-        Ok(Self { options, depth, world, sources: [source(a, keys[1]), source(b, keys[0])] })
+        Ok(Self { options, depth, inline_bytes, world, sources: [source(a, keys[1]), source(b, keys[0])] })
     }
 
     /// Returns a bench for messages of `message` bytes: `idle`, if its queues are `depth` deep and its memory holds such a
     /// message, or else a new one. It takes longer to connect 256 queue pairs than to measure.
     pub fn prepare(idle: Option<Self>, options: BenchOptions, depth: u32, message: u32) -> Result<Self, BenchError> {
         match idle {
-            Some(idle) if idle.depth == depth && idle.sources[0].end.mr.memory().len() as u64 / 2 >= stride(message) => Ok(idle),
+            Some(idle)
+                if idle.depth == depth
+                    && idle.inline_bytes == inline_bytes(&options, message)
+                    && idle.sources[0].end.mr.memory().len() as u64 / 2 >= stride(message) =>
+            {
+                Ok(idle)
+            }
             _ => Self::new(options, depth, message),
         }
     }
@@ -264,12 +278,15 @@ impl Bench {
         let gbps = payload_bytes as f64 * 8.0 / (clocks * CLOCK_NS) as f64;
         let messages = payload_bytes as f64 / f64::from(message);
         let (size, path) = (u64::from(message), u64::from(mtu));
-        let (limit_gbps, bound) = limit(size, path, signal_every.into(), both, &pcie);
+        let inline = self.inline_bytes > 0;
+        let traffic = Traffic { message: size, mtu: path, signal_every: signal_every.into(), both, inline };
+        let (limit_gbps, bound) = limit(&traffic, &pcie);
         let point = Point {
             message_bytes: message,
             qps,
             mtu,
             both,
+            inline,
             depth: self.depth,
             doorbell_every,
             signal_every,
@@ -279,7 +296,7 @@ impl Bench {
             gbps,
             mmps: messages * 1000.0 / (clocks * CLOCK_NS) as f64,
             wire_gbps: limits::wire_gbps(size, path),
-            pcie_gbps: limits::pcie_gbps(size, path, signal_every.into(), both, &pcie),
+            pcie_gbps: limits::pcie_gbps(&traffic, &pcie),
             bound,
             share: gbps / limit_gbps,
             dropped,
@@ -325,7 +342,7 @@ impl Bench {
         while self.world.clock() < end {
             for source in &mut self.sources[..senders] {
                 source.reap()?;
-                source.post(message, doorbell_every, self.options.signal_every)?;
+                source.post(message, doorbell_every, self.options.signal_every, self.inline_bytes > 0)?;
             }
             self.world.run(STEP.min(end - self.world.clock()))?;
             let arrived = self.arrived();
@@ -408,6 +425,15 @@ impl Bench {
     }
 }
 
+/// Returns the inline data that queue pairs are made for: none, or as much as requests of one or of two units hold.
+fn inline_bytes(options: &BenchOptions, message: u32) -> u32 {
+    match message as usize {
+        1..=INLINE_ONE_UNIT if options.inline => INLINE_ONE_UNIT as u32,
+        1..=MAX_INLINE if options.inline => MAX_INLINE as u32,
+        _ => 0,
+    }
+}
+
 /// Returns how far apart messages lie: each begins a cache line.
 fn stride(message: u32) -> u64 {
     u64::from(message).next_multiple_of(64)
@@ -423,7 +449,8 @@ fn check_status(completions: &[Completion]) -> Result<(), BenchError> {
 
 impl Source {
     /// Posts to every queue with room for a whole batch, and rings its doorbell once.
-    fn post(&mut self, message: u32, doorbell_every: u32, signal_every: u32) -> Result<(), BenchError> {
+    fn post(&mut self, message: u32, doorbell_every: u32, signal_every: u32, inline: bool) -> Result<(), BenchError> {
+        let mut bytes = [0; MAX_INLINE];
         let places = self.end.mr.memory().len() as u64 / 2 / stride(message);
         let count = self.queues.len();
         for _ in 0..count {
@@ -435,7 +462,14 @@ impl Source {
                 let sge = Sge { va: self.from.0 + offset, len_bytes: message, lkey: self.from.1 };
                 let is_silent = signal_every == 0 || self.posted % u64::from(signal_every) != 0;
                 let flags = if is_silent { WriteFlags::DEFER | WriteFlags::SILENT_SUCCESS } else { WriteFlags::DEFER };
-                queue.write(self.posted, &[sge], self.to.0 + offset, self.to.1, flags)?;
+                let (to, rkey) = (self.to.0 + offset, self.to.1);
+                if inline {
+                    let bytes = &mut bytes[..message as usize];
+                    self.end.mr.memory().copy_out(offset as usize, bytes)?;
+                    queue.write_inline(self.posted, &[bytes], to, rkey, flags)?;
+                } else {
+                    queue.write(self.posted, &[sge], to, rkey, flags)?;
+                }
                 self.posted += 1;
             }
             queue.ring_doorbell();

@@ -19,8 +19,8 @@ use super::values::{parse_mtu, parse_size, without_panic, Pcie};
 
 /// Bytes of the messages, unless others are named.
 const SIZES: [u32; 11] = [8, 16, 32, 64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 1 << 20, 16 << 20];
-/// Bytes of the messages whose latency is shown.
-const LATENCY_SIZES: [u32; 3] = [8, 64, 4096];
+/// Bytes of the messages whose latency is shown, and whether they are inline data of their requests.
+const LATENCIES: [(u32, bool); 5] = [(8, true), (64, true), (8, false), (64, false), (4096, false)];
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -54,6 +54,9 @@ struct WriteArguments {
     /// Show after each table what every stage of both cards did, and where beats are lost
     #[arg(long)]
     explain: bool,
+    /// Messages of up to 96 bytes are inline data of their requests, which are longer for more than 32 bytes
+    #[arg(long)]
+    inline: bool,
     /// Clocks of each measurement
     #[arg(long, value_name = "N", default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1_000..))]
     clocks: u64,
@@ -102,6 +105,7 @@ fn write(arguments: &WriteArguments) -> Result<()> {
         mtu: arguments.mtu,
         signal_every: arguments.signal_every,
         both: arguments.both,
+        inline: arguments.inline,
         explain: arguments.explain,
         warm_up: arguments.warm_up,
         clocks: arguments.clocks,
@@ -126,7 +130,7 @@ fn write(arguments: &WriteArguments) -> Result<()> {
         // Now, as measuring takes minutes.
         fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
     }
-    let total = arguments.qps.len() * sizes.len() + if arguments.no_latency { 0 } else { LATENCY_SIZES.len() };
+    let total = arguments.qps.len() * sizes.len() + if arguments.no_latency { 0 } else { LATENCIES.len() };
     let bar = progress(arguments, total as u64)?;
     let mut ran = Duration::ZERO;
     let mut count = |world: &verbena_sim::World, report: &mut Report, before: (u64, Duration)| {
@@ -163,16 +167,16 @@ fn write(arguments: &WriteArguments) -> Result<()> {
         }
     }
     if !arguments.no_latency {
-        let mut bench = Bench::new(options, 8, LATENCY_SIZES[LATENCY_SIZES.len() - 1]).context("setting up 1 QP")?;
-        for size in LATENCY_SIZES {
+        for (size, inline) in LATENCIES {
             bar.set_message(format!("latency of {size} bytes"));
+            let mut bench = Bench::new(BenchOptions { inline, ..options }, 8, size).context("setting up 1 QP")?;
             let world = bench.world().clone();
             // The first write finds the tables as they are after connecting; the figure is that of the second.
             without_panic(&world, || Ok(bench.latency(size)?))?;
             report.latencies.push(without_panic(&world, || Ok(bench.latency(size)?))?);
+            bench.close()?;
             bar.inc(1);
         }
-        bench.close()?;
     }
     bar.finish_and_clear();
     // Figures are printed even if they can't be drawn.

@@ -54,7 +54,8 @@ pub fn signals(every: u32) -> String {
 /// Prints the head of a table.
 pub fn print_title(options: &BenchOptions) {
     let (qps, way, signals) = (queue_pairs(options.qps), direction(options.both), signals(options.signal_every));
-    println!("\nRDMA WRITE, {qps}, path MTU {}, {way}, {signals}, {} clocks a row", options.mtu, thousands(options.clocks));
+    let data = if options.inline { ", inline up to 96 bytes" } else { "" };
+    println!("\nRDMA WRITE, {qps}, path MTU {}, {way}, {signals}{data}, {} clocks a row", options.mtu, thousands(options.clocks));
     println!(
         "{:>9}  {:>10}  {:>8}  {:>9}  {:>9}  {:>10}  {:>8}  {:>6}  {:>5}  {:>4}",
         "bytes", "messages", "Gb/s", "M msg/s", "wire Gb/s", "PCIe Gb/s", "of limit", "bound", "depth", "bell"
@@ -134,6 +135,8 @@ pub fn print_latency(report: &Report) {
         );
         print!("{:34}", "bytes");
         report.latencies.iter().for_each(|latency| print!("{:>8}", latency.message_bytes));
+        print!("\n{:34}", "data");
+        report.latencies.iter().for_each(|latency| print!("{:>8}", if latency.inline { "inline" } else { "memory" }));
         println!();
         let count = report.latencies.first().map_or(0, |latency| latency.stages.len());
         for index in 0..count {

@@ -10,7 +10,8 @@ use anyhow::{Context, Result};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
-use verbena_sim::bench::{limits, BenchOptions, Latency, Part, Stage};
+use verbena_abi::limits::MAX_INLINE;
+use verbena_sim::bench::{limits, BenchOptions, Latency, Part, Stage, Traffic};
 use verbena_sim::ffi::CLOCK_NS;
 
 use super::bench_report::{direction, queue_pairs, signals, Report};
@@ -103,7 +104,7 @@ fn curves(report: &Report, options: &BenchOptions, value: impl Fn(f64, u32) -> f
         return None;
     }
     let point = |bytes: u32, gbps: f64| (f64::from(bytes).log2(), value(gbps, bytes));
-    let (mtu, every) = (options.mtu.into(), options.signal_every.into());
+    let mtu = options.mtu.into();
     let wire_grain = |bytes: u32| if bytes < options.mtu { 4 } else { options.mtu };
     let wire = whole(&sizes, wire_grain).into_iter().map(|bytes| point(bytes, limits::wire_gbps(bytes.into(), mtu)));
     let pcie_grain = |bytes: u32| match bytes {
@@ -112,7 +113,7 @@ fn curves(report: &Report, options: &BenchOptions, value: impl Fn(f64, u32) -> f
         64.. => 64,
         _ => (bytes + 1).next_power_of_two() / 2,
     };
-    let pcie_gbps = |bytes: u32| limits::pcie_gbps(bytes.into(), mtu, every, options.both, &options.pcie);
+    let pcie_gbps = |bytes: u32| limits::pcie_gbps(&traffic(bytes, options), &options.pcie);
     let pcie = whole(&sizes, pcie_grain).into_iter().map(|bytes| point(bytes, pcie_gbps(bytes)));
     let thin = |colour: RGBColor| colour.stroke_width(DOTS as u32 * 3 / 2);
     let mut curves = vec![
@@ -203,7 +204,7 @@ fn latency(report: &Report, options: &BenchOptions) -> Result<Option<String>> {
     let Some(first) = report.latencies.first() else { return Ok(None) };
     let colours = colours(&first.stages);
     let count_in = |part: Part| first.stages.iter().filter(|stage| stage.part == part).count() as i32;
-    let (left, right) = (MARGIN + 64, WIDTH - MARGIN - 108);
+    let (left, right) = (MARGIN + 104, WIDTH - MARGIN - 108);
     let most = report.latencies.iter().map(Latency::clocks).max().unwrap_or(0).max(1);
     let at = |clocks: u64| left + (clocks as f64 * f64::from(right - left) / most as f64).round() as i32;
     let settings =
@@ -226,7 +227,9 @@ fn latency(report: &Report, options: &BenchOptions) -> Result<Option<String>> {
 
         for (latency, top) in report.latencies.iter().zip((rows..).step_by(ROW as usize)) {
             let middle = top + BAR / 2;
-            label(root, &size(latency.message_bytes), TEXT, INK, (left - 10, middle), HPos::Right)?;
+            let name = size(latency.message_bytes);
+            let name = if latency.inline { format!("{name}, inline") } else { name };
+            label(root, &name, TEXT, INK, (left - 10, middle), HPos::Right)?;
             let (mut clocks, mut numbered) = (0, left);
             for (index, (stage, colour)) in latency.stages.iter().zip(&colours).enumerate() {
                 let (from, to) = (at(clocks), at(clocks + stage.clocks));
@@ -291,6 +294,12 @@ fn draw(height: i32, paint: impl FnOnce(&Area) -> Result<()>) -> Result<String> 
 fn head(root: &Area, title: &str, settings: &str) -> Result<()> {
     label(root, title, TITLE, INK, (MARGIN, 24), HPos::Left)?;
     label(root, settings, SMALL, FAINT, (MARGIN, 48), HPos::Left)
+}
+
+/// Returns what is sent with messages of `bytes` bytes.
+fn traffic(bytes: u32, options: &BenchOptions) -> Traffic {
+    let inline = options.inline && bytes as usize <= MAX_INLINE;
+    Traffic { message: bytes.into(), mtu: options.mtu.into(), signal_every: options.signal_every.into(), both: options.both, inline }
 }
 
 /// Returns the settings that goodput and latency share.
@@ -439,12 +448,13 @@ mod tests {
     fn report(sizes: &[u32], qps: &[u32], stages: &[u64]) -> Report {
         let options = BenchOptions::default();
         let point = |qps: u32, bytes: u32| {
-            let (gbps, bound) = limit(bytes.into(), options.mtu.into(), options.signal_every.into(), options.both, &options.pcie);
+            let (gbps, bound) = limit(&traffic(bytes, &options), &options.pcie);
             Point {
                 message_bytes: bytes,
                 qps,
                 mtu: options.mtu,
                 both: options.both,
+                inline: false,
                 depth: 8,
                 doorbell_every: 2,
                 signal_every: options.signal_every,
@@ -468,7 +478,7 @@ mod tests {
             link_latency_ns: 500,
             seed: 1,
             points: qps.iter().flat_map(|qps| sizes.iter().map(|bytes| point(*qps, *bytes))).collect(),
-            latencies: vec![Latency { message_bytes: 64, stages: stages.iter().enumerate().map(stage).collect() }],
+            latencies: vec![Latency { message_bytes: 64, inline: false, stages: stages.iter().enumerate().map(stage).collect() }],
             clocks: 0,
             clocks_per_second: 0.0,
             svg: Vec::new(),

@@ -162,7 +162,7 @@ struct Outcome {
 
 fn transfer(arguments: &Arguments, world: &Arc<World>, data: &[u8]) -> Result<Outcome> {
     let Arguments { qps, depth, mtu, vlan, ipv6, seed, .. } = *arguments;
-    let options = EndOptions { qps, depth, mtu, vlan, ipv6, seed };
+    let options = EndOptions { qps, depth, mtu, inline_bytes: 0, vlan, ipv6, seed };
     let a = End::open(world, 0, &options, data.len(), 0).context("card A")?;
     let b = End::open(world, 1, &options, data.len(), access::LOCAL_WRITE | access::REMOTE_WRITE).context("card B")?;
     a.connect(&b, &options).context("connecting A to B")?;
