@@ -8,6 +8,7 @@
 //! | `line_in` | sink | what they bring: the lines that each part touches |
 //! | `inline` | sink | lines of inline data, in the order of their parts; nothing is read for these |
 //! | `line` | source | payload lines: zero outside the payload, `last` on each packet's last |
+//! | `announces` | out | a packet's last line is under way: it is offered two clocks later, if those before it are taken |
 //!
 //! A line of a part is rotated by the same amount, whatever its place in the part: the difference
 //! between where the payload stands and where the part begins. The rotated bytes fill the line
@@ -59,6 +60,7 @@ pub struct Gather {
     pub line_in: StreamSink<Line>,
     pub inline: StreamSink<Bits<512>>,
     pub line: StreamSource<Line>,
+    pub announces: Signal<Out, Bit>,
 
     reads: Fifo<ReadReq, 1, 2>,
     places: Fifo<Place, 8, 9>,
@@ -98,6 +100,7 @@ pub struct Gather {
     step: Signal<Local, Step>,
     step_zero: Constant<Step>,
     now: Signal<Local, Step>,
+    begun: Signal<Local, Step>,
     low_mask: Signal<Local, Bits<512>>,
     high_mask: Signal<Local, Bits<512>>,
     wrap_mask: Signal<Local, Bits<512>>,
@@ -123,6 +126,7 @@ impl Default for Gather {
             line_in: Default::default(),
             inline: Default::default(),
             line: Default::default(),
+            announces: Default::default(),
             reads: Default::default(),
             places: Default::default(),
             lines: Default::default(),
@@ -158,6 +162,7 @@ impl Default for Gather {
             step: Default::default(),
             step_zero: Constant::new(Step::default()),
             now: Default::default(),
+            begun: Default::default(),
             low_mask: Default::default(),
             high_mask: Default::default(),
             wrap_mask: Default::default(),
@@ -267,6 +272,8 @@ impl Logic for Gather {
         }
         self.rotate.amount.next = self.amount_now.val();
         self.step1.d.next = self.step.val();
+        self.begun.next = self.step1.q.val();
+        self.announces.next = self.begun.val().valid & self.begun.val().last;
         self.step2.d.next = self.step1.q.val();
         self.step3.d.next = self.step2.q.val();
         self.rotated.d.next = self.rotate.result.val();

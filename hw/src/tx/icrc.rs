@@ -46,10 +46,8 @@ pub struct Icrc {
     // One bit for each beat under way: it leaves when its bit arrives.
     tokens: DFF<Bits<DELAY>>,
     // The last stage: the value is put in place.
-    value: DFF<Bits<32>>,
+    value: Signal<Local, Bits<32>>,
     carry: DFF<Bits<16>>,
-    stage: DFF<FrameBeat>,
-    stage_valid: DFF<Bit>,
 
     entering: Signal<Local, FrameBeat>,
     take: Signal<Local, Bit>,
@@ -86,7 +84,7 @@ pub struct Icrc {
 
 impl Icrc {
     /// Clocks from a beat at `beat_in` to the same at `beat`.
-    pub const LATENCY: usize = DELAY + 2;
+    pub const LATENCY: usize = DELAY + 1;
 }
 
 /// The bytes of a frame's first two beats that are not fed to the CRC as they are.
@@ -143,8 +141,6 @@ impl Default for Icrc {
             tokens: Default::default(),
             value: Default::default(),
             carry: Default::default(),
-            stage: Default::default(),
-            stage_valid: Default::default(),
             entering: Default::default(),
             take: Default::default(),
             keep: Default::default(),
@@ -184,7 +180,7 @@ impl Logic for Icrc {
     #[hdl_gen]
     fn update(&mut self) {
         dff_setup!(self, clock, masked, masked_first, masked_last, masked_valid, tokens);
-        dff_setup!(self, clock, value, carry, stage, stage_valid);
+        dff_setup!(self, clock, carry);
         clock!(self, clock, held, covered, beats, crc, undo);
         self.held.reset.next = self.reset.val();
         self.covered.reset.next = self.reset.val();
@@ -247,13 +243,11 @@ impl Logic for Icrc {
         self.token.next = self.tokens.q.val().get_bit(6);
         self.leaving.next = self.held.drain.data.val();
         self.held.drain.ready.next = self.token.val();
-        self.stage.d.next = self.leaving.val();
-        self.stage_valid.d.next = self.token.val();
-        self.value.d.next = self.undo.out_state.val() ^ self.inverted.val();
+        self.value.next = self.undo.out_state.val() ^ self.inverted.val();
 
-        self.now.next = self.stage.q.val();
+        self.now.next = self.leaving.val();
         self.place.next = self.now.val().covered;
-        self.wide.next = bit_cast::<512, 32>(self.value.q.val()) << 16;
+        self.wide.next = bit_cast::<512, 32>(self.value.val()) << 16;
         self.by_four.next = self.wide.val();
         if self.place.val().get_bit(2) {
             self.by_four.next = self.wide.val() << 32;
@@ -270,15 +264,15 @@ impl Logic for Icrc {
         if self.place.val().get_bit(5) {
             self.by_thirty_two.next = self.by_sixteen.val() << 256;
         }
-        self.high_half.next = self.value.q.val().get_bits::<16>(16);
-        self.beats.fill.valid.next = self.stage_valid.q.val();
+        self.high_half.next = self.value.val().get_bits::<16>(16);
+        self.beats.fill.valid.next = self.token.val();
         self.beats.fill.data.next.data = self.now.val().data;
         self.beats.fill.data.next.bytes = self.now.val().bytes;
         self.beats.fill.data.next.last = self.now.val().last;
         if self.now.val().ends_icrc {
             self.beats.fill.data.next.data = self.now.val().data | self.by_thirty_two.val();
-            // Between two beats of a frame the stage may hold what is not a beat at all.
-            if self.stage_valid.q.val() {
+            // Between two beats of a frame there may be one that does not leave yet.
+            if self.token.val() {
                 self.carry.d.next = self.high_half.val();
             }
         } else if self.now.val().last {
@@ -289,7 +283,6 @@ impl Logic for Icrc {
         if self.reset.val() {
             self.masked_valid.d.next = false;
             self.tokens.d.next = 0.into();
-            self.stage_valid.d.next = false;
         }
     }
 }

@@ -12,7 +12,7 @@
 //! status; its pieces come out too and are to be thrown away. An entry without bytes takes part in
 //! nothing, not even the key check; inline data has no key, it only counts.
 //!
-//! Latency: five clocks. Throughput: one entry a clock. What leaves goes into FIFOs; an entry is
+//! Latency: four clocks. Throughput: one entry a clock. What leaves goes into FIFOs; an entry is
 //! taken only while there is room for all that are under way.
 
 use rust_hdl::prelude::*;
@@ -53,26 +53,21 @@ pub struct KeyCheck {
     mr_ram: Ram<MrEntry, { limits::LOG_MRS }>,
     pieces: Fifo<Piece, 5, 6>,
     heads: Fifo<WqeHead, 4, 5>,
-    // Stage 1: tables are being read. Stage 2: their answers. Stage 3: differences. Stage 4: verdict.
+    // Stage 1: what the tables answer. Stage 2: differences. Stage 3: verdict.
     valid1: DFF<Bit>,
     item1: DFF<SgeItem>,
     valid2: DFF<Bit>,
     item2: DFF<SgeItem>,
     qp2: DFF<QpPart>,
-    mr2: DFF<MrEntry>,
-    in_table2: DFF<Bit>,
+    into2: DFF<Bits<64>>,
+    size2: DFF<Bits<64>>,
+    addr2: DFF<Bits<64>>,
+    is_key_good2: DFF<Bit>,
     valid3: DFF<Bit>,
     item3: DFF<SgeItem>,
     qp3: DFF<QpPart>,
-    into3: DFF<Bits<64>>,
-    size3: DFF<Bits<64>>,
     addr3: DFF<Bits<64>>,
-    is_key_good3: DFF<Bit>,
-    valid4: DFF<Bit>,
-    item4: DFF<SgeItem>,
-    qp4: DFF<QpPart>,
-    addr4: DFF<Bits<64>>,
-    is_good4: DFF<Bit>,
+    is_good3: DFF<Bit>,
     sum: DFF<Sum>,
 
     broadcast: Signal<Local, QpWrite>,
@@ -83,11 +78,11 @@ pub struct KeyCheck {
     take: Signal<Local, Bit>,
     key0: Signal<Local, Bits<32>>,
     entry_now: Signal<Local, MrEntry>,
-    key2: Signal<Local, Bits<32>>,
-    tag2: Signal<Local, Bits<8>>,
-    index2: Signal<Local, Bits<24>>,
-    room3: Signal<Local, Bits<64>>,
-    fits3: Signal<Local, Bit>,
+    key1: Signal<Local, Bits<32>>,
+    tag1: Signal<Local, Bits<8>>,
+    index1: Signal<Local, Bits<24>>,
+    room2: Signal<Local, Bits<64>>,
+    fits2: Signal<Local, Bit>,
     base_now: Signal<Local, Sum>,
     total: Signal<Local, Sum>,
     has_bytes: Signal<Local, Bit>,
@@ -127,20 +122,15 @@ impl Default for KeyCheck {
             valid2: Default::default(),
             item2: Default::default(),
             qp2: Default::default(),
-            mr2: Default::default(),
-            in_table2: Default::default(),
+            into2: Default::default(),
+            size2: Default::default(),
+            addr2: Default::default(),
+            is_key_good2: Default::default(),
             valid3: Default::default(),
             item3: Default::default(),
             qp3: Default::default(),
-            into3: Default::default(),
-            size3: Default::default(),
             addr3: Default::default(),
-            is_key_good3: Default::default(),
-            valid4: Default::default(),
-            item4: Default::default(),
-            qp4: Default::default(),
-            addr4: Default::default(),
-            is_good4: Default::default(),
+            is_good3: Default::default(),
             sum: Default::default(),
             broadcast: Default::default(),
             attributes: Default::default(),
@@ -150,19 +140,19 @@ impl Default for KeyCheck {
             take: Default::default(),
             key0: Default::default(),
             entry_now: Default::default(),
-            key2: Default::default(),
-            tag2: Default::default(),
-            index2: Default::default(),
-            room3: Default::default(),
-            fits3: Default::default(),
+            key1: Default::default(),
+            tag1: Default::default(),
+            index1: Default::default(),
+            room2: Default::default(),
+            fits2: Default::default(),
             base_now: Default::default(),
             total: Default::default(),
             has_bytes: Default::default(),
             sum_zero: Constant::new(Sum::default()),
             regions: Constant::new(limits::MRS.to_bits()),
             largest: Constant::new(u64::from(limits::MAX_MESSAGE).to_bits()),
-            room_for_pieces: Constant::new(26u8.to_bits()),
-            room_for_heads: Constant::new(10u8.to_bits()),
+            room_for_pieces: Constant::new(27u8.to_bits()),
+            room_for_heads: Constant::new(11u8.to_bits()),
             ipv6_bit: Constant::new(queue::qp_flags::IPV6.to_bits()),
             vlan_bit: Constant::new(queue::qp_flags::VLAN.to_bits()),
             len_v4: Constant::new(header_bytes(false, false).to_bits()),
@@ -180,9 +170,9 @@ impl Default for KeyCheck {
 impl Logic for KeyCheck {
     #[hdl_gen]
     fn update(&mut self) {
-        dff_setup!(self, clock, valid1, item1, valid2, item2, qp2, mr2, in_table2);
-        dff_setup!(self, clock, valid3, item3, qp3, into3, size3, addr3, is_key_good3);
-        dff_setup!(self, clock, valid4, item4, qp4, addr4, is_good4, sum);
+        dff_setup!(self, clock, valid1, item1);
+        dff_setup!(self, clock, valid2, item2, qp2, into2, size2, addr2, is_key_good2);
+        dff_setup!(self, clock, valid3, item3, qp3, addr3, is_good3, sum);
         clock!(self, clock, qp_ram, mr_ram, pieces, heads);
         self.pieces.reset.next = self.reset.val();
         self.heads.reset.next = self.reset.val();
@@ -210,7 +200,7 @@ impl Logic for KeyCheck {
         self.mr_ram.write_address.next = self.region.val().index;
         self.mr_ram.write_data.next = self.region.val().entry;
 
-        // Room is kept for the four entries that may be under way.
+        // Room is kept for the three entries that may be under way.
         self.under_way.next = bit_cast::<6, 5>(self.heads.level.val());
         self.take.next = (self.pieces.level.val() <= self.room_for_pieces.val()) & (self.under_way.val() <= self.room_for_heads.val());
         self.item.ready.next = self.take.val();
@@ -220,55 +210,51 @@ impl Logic for KeyCheck {
         self.mr_ram.read_address.next = self.key0.val().get_bits::<LOG_MRS>(8);
         self.qp_ram.read_address.next = self.item.data.val().qpn;
 
+        self.key1.next = self.item1.q.val().lkey;
+        self.tag1.next = self.key1.val().get_bits::<8>(0);
+        self.index1.next = self.key1.val().get_bits::<24>(8);
+
+        // An address below the base gives a huge offset, which no size admits: one comparison less.
         self.valid2.d.next = self.valid1.q.val();
         self.item2.d.next = self.item1.q.val();
         self.qp2.d.next = self.qp_ram.read_data.val();
-        self.mr2.d.next = self.mr_ram.read_data.val();
-        self.key2.next = self.item2.q.val().lkey;
-        self.tag2.next = self.key2.val().get_bits::<8>(0);
-        self.index2.next = self.key2.val().get_bits::<24>(8);
+        self.entry_now.next = self.mr_ram.read_data.val();
+        self.into2.d.next = self.item1.q.val().va - self.entry_now.val().base;
+        self.size2.d.next = self.entry_now.val().len;
+        self.addr2.d.next = self.item1.q.val().va + self.entry_now.val().delta;
+        self.is_key_good2.d.next = self.entry_now.val().valid
+            & (self.entry_now.val().tag == self.tag1.val())
+            & (self.index1.val() < self.regions.val())
+            & (self.entry_now.val().pd == self.qp_ram.read_data.val().pd);
 
-        // An address below the base gives a huge offset, which no size admits: one comparison less.
         self.valid3.d.next = self.valid2.q.val();
         self.item3.d.next = self.item2.q.val();
         self.qp3.d.next = self.qp2.q.val();
-        self.entry_now.next = self.mr2.q.val();
-        self.into3.d.next = self.item2.q.val().va - self.entry_now.val().base;
-        self.size3.d.next = self.entry_now.val().len;
-        self.addr3.d.next = self.item2.q.val().va + self.entry_now.val().delta;
-        self.is_key_good3.d.next = self.entry_now.val().valid
-            & (self.entry_now.val().tag == self.tag2.val())
-            & (self.index2.val() < self.regions.val())
-            & (self.entry_now.val().pd == self.qp2.q.val().pd);
+        self.addr3.d.next = self.addr2.q.val();
+        self.room2.next = self.size2.q.val() - self.into2.q.val();
+        self.fits2.next = (self.into2.q.val() <= self.size2.q.val()) & (bit_cast::<64, 32>(self.item2.q.val().len) <= self.room2.val());
+        self.is_good3.d.next = (self.is_key_good2.q.val() & self.fits2.val()) | self.item2.q.val().is_inline;
 
-        self.valid4.d.next = self.valid3.q.val();
-        self.item4.d.next = self.item3.q.val();
-        self.qp4.d.next = self.qp3.q.val();
-        self.addr4.d.next = self.addr3.q.val();
-        self.room3.next = self.size3.q.val() - self.into3.q.val();
-        self.fits3.next = (self.into3.q.val() <= self.size3.q.val()) & (bit_cast::<64, 32>(self.item3.q.val().len) <= self.room3.val());
-        self.is_good4.d.next = (self.is_key_good3.q.val() & self.fits3.val()) | self.item3.q.val().is_inline;
-
-        self.has_bytes.next = self.item4.q.val().has_sge & self.item4.q.val().len.any();
+        self.has_bytes.next = self.item3.q.val().has_sge & self.item3.q.val().len.any();
         self.base_now.next = self.sum.q.val();
         self.total.next = self.base_now.val();
         if self.has_bytes.val() {
-            self.total.next.len = self.base_now.val().len + bit_cast::<35, 32>(self.item4.q.val().len);
+            self.total.next.len = self.base_now.val().len + bit_cast::<35, 32>(self.item3.q.val().len);
             self.total.next.pieces = self.base_now.val().pieces + 1;
-            self.total.next.is_refused = self.base_now.val().is_refused | !self.is_good4.q.val();
+            self.total.next.is_refused = self.base_now.val().is_refused | !self.is_good3.q.val();
         }
-        self.pieces.fill.valid.next = self.valid4.q.val() & self.has_bytes.val();
-        self.pieces.fill.data.next.is_inline = self.item4.q.val().is_inline;
-        self.pieces.fill.data.next.addr = self.addr4.q.val();
-        self.pieces.fill.data.next.len = self.item4.q.val().len;
-        self.heads.fill.valid.next = self.valid4.q.val() & self.item4.q.val().last;
-        self.heads.fill.data.next.qpn = self.item4.q.val().qpn;
-        self.heads.fill.data.next.index = self.item4.q.val().index;
-        self.heads.fill.data.next.signaled = self.item4.q.val().signaled;
-        self.heads.fill.data.next.asks_ack = self.item4.q.val().asks_ack;
-        self.heads.fill.data.next.solicited = self.item4.q.val().solicited;
+        self.pieces.fill.valid.next = self.valid3.q.val() & self.has_bytes.val();
+        self.pieces.fill.data.next.is_inline = self.item3.q.val().is_inline;
+        self.pieces.fill.data.next.addr = self.addr3.q.val();
+        self.pieces.fill.data.next.len = self.item3.q.val().len;
+        self.heads.fill.valid.next = self.valid3.q.val() & self.item3.q.val().last;
+        self.heads.fill.data.next.qpn = self.item3.q.val().qpn;
+        self.heads.fill.data.next.index = self.item3.q.val().index;
+        self.heads.fill.data.next.signaled = self.item3.q.val().signaled;
+        self.heads.fill.data.next.asks_ack = self.item3.q.val().asks_ack;
+        self.heads.fill.data.next.solicited = self.item3.q.val().solicited;
         self.heads.fill.data.next.status = self.success.val();
-        if self.item4.q.val().is_bad {
+        if self.item3.q.val().is_bad {
             self.heads.fill.data.next.status = self.bad_operation.val();
         } else if self.total.val().is_refused {
             self.heads.fill.data.next.status = self.bad_key.val();
@@ -277,13 +263,13 @@ impl Logic for KeyCheck {
         }
         self.heads.fill.data.next.pieces = self.total.val().pieces;
         self.heads.fill.data.next.len = bit_cast::<32, 35>(self.total.val().len);
-        self.heads.fill.data.next.remote_va = self.item4.q.val().remote_va;
-        self.heads.fill.data.next.rkey = self.item4.q.val().rkey;
-        self.heads.fill.data.next.mtu = self.qp4.q.val().mtu;
-        self.heads.fill.data.next.header_len = self.qp4.q.val().header_len;
-        if self.valid4.q.val() {
+        self.heads.fill.data.next.remote_va = self.item3.q.val().remote_va;
+        self.heads.fill.data.next.rkey = self.item3.q.val().rkey;
+        self.heads.fill.data.next.mtu = self.qp3.q.val().mtu;
+        self.heads.fill.data.next.header_len = self.qp3.q.val().header_len;
+        if self.valid3.q.val() {
             self.sum.d.next = self.total.val();
-            if self.item4.q.val().last {
+            if self.item3.q.val().last {
                 self.sum.d.next = self.sum_zero.val();
             }
         }
@@ -292,7 +278,6 @@ impl Logic for KeyCheck {
             self.valid1.d.next = false;
             self.valid2.d.next = false;
             self.valid3.d.next = false;
-            self.valid4.d.next = false;
             self.sum.d.next = self.sum_zero.val();
         }
     }
@@ -394,7 +379,8 @@ mod tests {
                 let fits = u128::from(va) >= base && u128::from(va) + u128::from(len) <= base + u128::from(entry.len.to_u64());
                 // One entry with the key of nobody is inline data here.
                 let is_inline = lkey == INLINE;
-                is_refused |= !is_inline && !(entry.valid && entry.tag == (lkey & 0xFF) && entry.pd == domain(qpn) && fits);
+                let is_good = entry.valid && entry.tag == (lkey & 0xFF) && entry.pd == domain(qpn) && fits;
+                is_refused |= !is_inline && !is_good;
                 self.pieces.push(Piece { is_inline, addr: va.wrapping_add(0xFFFF_FFFF_FFF1_0000).into(), len: len.into() });
                 total += len;
                 pieces += 1;
@@ -527,8 +513,8 @@ mod tests {
             work.add(1, false, &vec![(0x30_0000 + i, 5, key(3)); 1 + i as usize % 3]);
         }
         let (first, end) = run(&mut bench, &work, [Stalls::none(), Stalls::none(), Stalls::none()], 1000);
-        assert_eq!(first, 5);
-        assert_eq!(end, work.items.len() + 5);
+        assert_eq!(first, 4);
+        assert_eq!(end, work.items.len() + 4);
         // Either exit shut: what was taken has its place in the FIFO, and nothing more is taken.
         for (sges, shut_pieces) in [(6, true), (1, false)] {
             let mut work = Work::default();

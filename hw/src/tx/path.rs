@@ -128,16 +128,17 @@ impl Logic for TxPath {
         StreamSource::<WqeHead>::join(&mut self.key_check.head, &mut self.segment.head);
         StreamSource::<Issue>::link(&mut self.issue, &mut self.segment.issue);
         StreamSource::<Rewind>::join(&mut self.segment.rewind, &mut self.scheduler.rewind);
+        self.scheduler.begun.next = self.segment.begun.val();
         self.scheduler.sending_qpn.next = self.segment.sending_qpn.val();
         self.segment.others_wait.next = self.scheduler.others_wait.val();
         StreamSource::<PacketDesc>::join(&mut self.segment.desc, &mut self.descs.fill);
         StreamSource::<GatherReq>::join(&mut self.segment.gather, &mut self.gather.part);
         StreamSource::<ReadReq>::link(&mut self.payload_req, &mut self.gather.read);
         StreamSink::<Line>::link(&mut self.payload_line, &mut self.gather.line_in);
-        self.payload.fill.data.next = self.gather.line.data.val();
-        self.payload.fill.valid.next = self.gather.line.valid.val();
-        self.gather.line.ready.next = self.payload.fill.ready.val();
-        self.choose.payload_entered.next = self.gather.line.valid.val() & self.payload.fill.ready.val() & self.gather.line.data.val().last;
+        // A packet's headers may begin when its last line is on its way: the line is in the FIFO before they are finished,
+        // and lines leave the gatherer as fast as the merger takes them, so no frame ever has a gap.
+        StreamSource::<Line>::join(&mut self.gather.line, &mut self.payload.fill);
+        self.choose.payload_entered.next = self.gather.announces.val();
         StreamSource::<PacketDesc>::join(&mut self.descs.drain, &mut self.choose.desc);
         StreamSink::<AckReq>::link(&mut self.ack, &mut self.choose.ack);
         StreamSource::<PacketDesc>::join(&mut self.choose.packet, &mut self.headers.packet);

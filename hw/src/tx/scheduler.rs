@@ -8,6 +8,7 @@
 //! | `rewind` | sink | turns that ended early: where to fetch on |
 //! | `read` | source | reads of send queues in host memory |
 //! | `fetch` | source | which requests each read brings, in order |
+//! | `begun` | in | pulse: a request has come to the segmenter |
 //! | `entered` | out | requests asked for since reset, modulo 2^16 |
 //! | `sending_qpn`, `others_wait` | in, out | another queue pair than this one has requests to send; one clock later |
 //! | `query_*` | in/out | producer and fetch index of one queue pair, one clock later |
@@ -22,13 +23,15 @@
 //!
 //! Everything is a read-modify-write of one queue's state and takes four clocks: read, differences,
 //! batch, write. A visit brings eight requests, so one busy queue, or many, give two a clock. Doorbells and visits take
-//! turns, so neither starves; a visit is begun only while there is room for what it asks.
+//! turns, so neither starves; a visit is begun only while there is room for what it asks, and no more than
+//! [`FETCH_AHEAD`] requests are fetched that the segmenter has not begun.
 //! Latency: four clocks from a doorbell to `read` and `fetch`, when nobody waits. After a reset the states are cleared, one a
 //! clock; commands and doorbells wait meanwhile.
 //! A doorbell that is more than the queue's depth ahead is dropped and counted, as is one of a
 //! queue pair that is not ready to send.
 //!
 //! [`FETCH_BATCH`]: verbena_abi::limits::FETCH_BATCH
+//! [`FETCH_AHEAD`]: verbena_abi::limits::FETCH_AHEAD
 //! [`TURN_BYTES`]: verbena_abi::limits::TURN_BYTES
 
 use rust_hdl::prelude::*;
@@ -92,6 +95,7 @@ pub struct Scheduler {
     pub rewind: StreamSink<Rewind>,
     pub read: StreamSource<ReadReq>,
     pub fetch: StreamSource<Fetch>,
+    pub begun: Signal<In, Bit>,
     pub entered: Signal<Out, Bits<16>>,
     pub bad_bell: Signal<Out, Bit>,
     pub sending_qpn: Signal<In, Qpn>,
@@ -123,6 +127,8 @@ pub struct Scheduler {
     read_addr: DFF<Bits<64>>,
     fits: DFF<Bit>,
     total: DFF<Bits<16>>,
+    begun_count: DFF<Bits<16>>,
+    is_ahead: DFF<Bit>,
     is_bad: DFF<Bit>,
     newest: DFF<Qpn>,
     others: DFF<Bit>,
@@ -137,6 +143,7 @@ pub struct Scheduler {
     updated: Signal<Local, SqState>,
     address: Signal<Local, Qpn>,
     write: Signal<Local, Bit>,
+    ahead: Signal<Local, Bits<16>>,
     has_room: Signal<Local, Bit>,
     nobody_queued: Signal<Local, Bit>,
     target: Signal<Local, Bits<16>>,
@@ -156,6 +163,7 @@ pub struct Scheduler {
     push: Signal<Local, Bit>,
     one: Constant<Bits<16>>,
     batch: Constant<Bits<16>>,
+    most_ahead: Constant<Bits<16>>,
     cleared: Constant<SqState>,
     two_units_bit: Constant<Bits<3>>,
     rts: Constant<Bits<3>>,
@@ -173,6 +181,7 @@ impl Default for Scheduler {
             rewind: Default::default(),
             read: Default::default(),
             fetch: Default::default(),
+            begun: Default::default(),
             entered: Default::default(),
             bad_bell: Default::default(),
             sending_qpn: Default::default(),
@@ -200,6 +209,8 @@ impl Default for Scheduler {
             read_addr: Default::default(),
             fits: Default::default(),
             total: Default::default(),
+            begun_count: Default::default(),
+            is_ahead: Default::default(),
             is_bad: Default::default(),
             newest: Default::default(),
             others: Default::default(),
@@ -213,6 +224,7 @@ impl Default for Scheduler {
             updated: Default::default(),
             address: Default::default(),
             write: Default::default(),
+            ahead: Default::default(),
             has_room: Default::default(),
             nobody_queued: Default::default(),
             target: Default::default(),
@@ -232,6 +244,7 @@ impl Default for Scheduler {
             push: Default::default(),
             one: Constant::new(1u16.to_bits()),
             batch: Constant::new(limits::FETCH_BATCH.to_bits()),
+            most_ahead: Constant::new((limits::FETCH_AHEAD - 2 * limits::FETCH_BATCH).to_bits()),
             cleared: Constant::new(SqState::default()),
             two_units_bit: Constant::new(queue::qp_flags::TWO_UNITS.to_bits()),
             rts: Constant::new((queue::QpState::Rts as u8).to_bits()),
@@ -244,7 +257,7 @@ impl Logic for Scheduler {
     #[hdl_gen]
     fn update(&mut self) {
         dff_setup!(self, clock, state, work, qpn, index, flags, may_visit, held, waiting, slot, count, read_addr, fits);
-        dff_setup!(self, clock, total, is_bad, newest, others);
+        dff_setup!(self, clock, total, begun_count, is_ahead, is_bad, newest, others);
         clock!(self, clock, state_ram, query_ram, config_ram, ready_queue, changes, reads, fetches);
         self.ready_queue.reset.next = self.reset.val();
         self.changes.reset.next = self.reset.val();
@@ -279,7 +292,13 @@ impl Logic for Scheduler {
         self.rewind.ready.next = false;
         self.bell.ready.next = false;
         self.ready_queue.drain.ready.next = false;
-        self.has_room.next = self.reads.fill.ready.val() & self.fetches.fill.ready.val();
+        if self.begun.val() {
+            self.begun_count.d.next = self.begun_count.q.val() + 1;
+        }
+        // A visit is counted when the next one may have begun already, so room is kept for two.
+        self.ahead.next = self.total.q.val() - self.begun_count.q.val();
+        self.is_ahead.d.next = self.ahead.val() > self.most_ahead.val();
+        self.has_room.next = self.reads.fill.ready.val() & self.fetches.fill.ready.val() & !self.is_ahead.q.val();
         self.nobody_queued.next = !self.ready_queue.level.val().any();
         self.address.next = self.qpn.q.val();
         if self.state.q.val() == State::Idle {
@@ -476,6 +495,8 @@ impl Logic for Scheduler {
             self.work.d.next = Work::Visit;
             self.qpn.d.next = 0.into();
             self.total.d.next = 0.into();
+            self.begun_count.d.next = 0.into();
+            self.is_ahead.d.next = false;
         }
     }
 }
@@ -518,6 +539,7 @@ mod tests {
         bench.uut.bell.valid.next = false;
         bench.uut.halt.valid.next = false;
         bench.uut.rewind.valid.next = false;
+        bench.uut.begun.next = false;
         bench.uut.qp_write.next = QpWrite::default();
         bench.uut.reset.next = true;
         bench.cycles(2);
@@ -583,6 +605,7 @@ mod tests {
             let mut fetch = Monitor::new(Stalls::new(seed + 30));
             let (mut rung, mut bad, mut expected_bad, mut seen, mut total) = (0, 0, 0, 0, 0);
             let mut clock = 0;
+            let mut waiting = 0;
             while clock < limit && !(rung == 150 && bell.is_done() && queues.iter().all(|queue| queue.fetched == queue.posted)) {
                 // The host rings within the depth behind what is known to be fetched; sometimes it does not.
                 if bell.is_done() && rung < 150 {
@@ -603,6 +626,8 @@ mod tests {
                         bell.queue.push_back(SqBell { qpn: (qpn as u64).into(), index: queue.posted.into() });
                     }
                 }
+                bench.uut.begun.next = waiting > 0;
+                waiting -= u64::from(waiting > 0);
                 bell.before(&mut bench.uut.bell);
                 read.before(&mut bench.uut.read);
                 fetch.before(&mut bench.uut.fetch);
@@ -613,7 +638,9 @@ mod tests {
                 bad += usize::from(bench.uut.bad_bell.val());
                 bench.edge();
                 let until = read.got.len().min(fetch.got.len());
-                total += follow(&mut queues, &fetch.got[seen..until], &read.got[seen..until]);
+                let followed = follow(&mut queues, &fetch.got[seen..until], &read.got[seen..until]);
+                total += followed;
+                waiting += followed;
                 seen = until;
                 clock += 1;
             }
@@ -683,8 +710,12 @@ mod tests {
             bench.uut.read.ready.next = true;
             bench.uut.fetch.ready.next = true;
             let (mut order, mut clocks) = (vec![], vec![]);
-            for _ in 0..200 {
+            let mut waiting = 0;
+            for _ in 0..240 {
+                bench.uut.begun.next = waiting > 0;
+                waiting -= u64::from(waiting > 0);
                 if bench.uut.fetch.valid.val() {
+                    waiting += bench.uut.fetch.data.val().count.to_u64();
                     order.push(bench.uut.fetch.data.val().qpn.to_u64());
                     clocks.push(bench.clock_count());
                 }
@@ -733,7 +764,16 @@ mod tests {
         // As deep as the queue is allowed, one more is not.
         assert!(is_refused(&mut bench, 1, 30 + 513));
         assert!(!is_refused(&mut bench, 1, 30 + 512));
-        bench.cycles(600);
+        let mut waiting = 0;
+        for _ in 0..900 {
+            bench.uut.begun.next = waiting > 0;
+            waiting -= u64::from(waiting > 0);
+            bench.settle();
+            if bench.uut.fetch.valid.val() {
+                waiting += bench.uut.fetch.data.val().count.to_u64();
+            }
+            bench.edge();
+        }
         bench.uut.query_qpn.next = 1u64.into();
         bench.cycles(1);
         assert_eq!(bench.uut.query_fetched.val(), 542u64);
@@ -826,7 +866,7 @@ mod tests {
         let mut fetch = Monitor::new(Stalls::new(9));
         // The segmenter's side: what comes next of each queue pair, and whether the scheduler waits for a report.
         let (mut posted, mut due, mut is_long) = ([0u64; PAIRS], [0u64; PAIRS], [false; PAIRS]);
-        let (mut seen, mut stale, mut turns) = (0, 0, 0);
+        let (mut seen, mut stale, mut turns, mut waiting) = (0, 0, 0, 0);
         let mut clock = 0;
         while due != [600; PAIRS] {
             clock += 1;
@@ -836,6 +876,8 @@ mod tests {
                 posted[qpn] = (posted[qpn] + random.random() % 12).min(due[qpn] + 64).min(600);
                 bell.queue.push_back(SqBell { qpn: (qpn as u64).into(), index: posted[qpn].into() });
             }
+            bench.uut.begun.next = waiting > 0;
+            waiting -= u64::from(waiting > 0);
             bell.before(&mut bench.uut.bell);
             reports.before(&mut bench.uut.rewind);
             read.before(&mut bench.uut.read);
@@ -849,6 +891,7 @@ mod tests {
             bench.edge();
             for fetch in &fetch.got[seen..] {
                 let (qpn, count) = (fetch.qpn.index(), fetch.count.to_u64());
+                waiting += count;
                 for index in fetch.index.to_u64()..fetch.index.to_u64() + count {
                     if index != due[qpn] {
                         stale += 1;
@@ -887,6 +930,30 @@ mod tests {
             seen = fetch.got.len();
         }
         assert!(turns > 300 && stale > 300, "{turns} turns end, {stale} requests are fetched in vain");
+        bench.finish();
+    }
+
+    #[test]
+    fn no_more_is_fetched_ahead_than_the_limit_says() {
+        let mut bench = Bench::new("tx_scheduler_ahead", Scheduler::default(), |uut| &mut uut.clock);
+        reset(&mut bench);
+        bench.cycles(limits::QPS);
+        bench.uut.read.ready.next = true;
+        bench.uut.fetch.ready.next = true;
+        for qpn in 0..2 {
+            set(&mut bench, write(qpn, QpState::Rts, 9, false, true));
+            ring(&mut bench, qpn, 300);
+        }
+        bench.cycles(400);
+        let most = limits::FETCH_AHEAD as u64;
+        let ahead = bench.uut.entered.val().to_u64();
+        assert!((most - 15..=most).contains(&ahead), "{ahead} requests are fetched ahead");
+        bench.uut.begun.next = true;
+        bench.cycles(100);
+        bench.uut.begun.next = false;
+        bench.cycles(100);
+        let after = bench.uut.entered.val().to_u64();
+        assert!((most - 15 + 100..=most + 100).contains(&after), "{after} requests are fetched");
         bench.finish();
     }
 

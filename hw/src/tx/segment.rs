@@ -10,6 +10,7 @@
 //! | `gather` | source | the parts of each packet's payload, in order |
 //! | `issue` | source | each request with the PSN of its last packet |
 //! | `rewind` | source | turns that ended, and requests of long ones that are done: where the scheduler fetches on |
+//! | `begun` | out | one clock for each request that is begun, or found to be void |
 //! | `sending_qpn`, `others_wait` | out, in | whether another queue pair than this one has requests to send |
 //! | `query_*` | in/out | next PSN of one queue pair, one clock later |
 //!
@@ -82,6 +83,7 @@ pub struct Segment {
     pub rewind: StreamSource<Rewind>,
     pub sending_qpn: Signal<Out, Qpn>,
     pub others_wait: Signal<In, Bit>,
+    pub begun: Signal<Out, Bit>,
     pub refused: Signal<Out, Bit>,
     pub query_qpn: Signal<In, Qpn>,
     pub query_next_psn: Signal<Out, Bits<24>>,
@@ -121,6 +123,7 @@ pub struct Segment {
     turn_qpn: DFF<Qpn>,
     turn: DFF<Bits<17>>,
     was_refused: DFF<Bit>,
+    has_begun: DFF<Bit>,
 
     broadcast: Signal<Local, QpWrite>,
     attributes: Signal<Local, QpContext>,
@@ -193,6 +196,7 @@ impl Default for Segment {
             rewind: Default::default(),
             sending_qpn: Default::default(),
             others_wait: Default::default(),
+            begun: Default::default(),
             refused: Default::default(),
             query_qpn: Default::default(),
             query_next_psn: Default::default(),
@@ -226,6 +230,7 @@ impl Default for Segment {
             turn_qpn: Default::default(),
             turn: Default::default(),
             was_refused: Default::default(),
+            has_begun: Default::default(),
             broadcast: Default::default(),
             attributes: Default::default(),
             change: Default::default(),
@@ -289,7 +294,7 @@ impl Logic for Segment {
         dff_setup!(self, clock, state, is_loaded, loaded, packets, first_len, has_written);
         dff_setup!(self, clock, request, psn, end_psn, is_long, sent, to_discard);
         dff_setup!(self, clock, packet_len, packet_left, rest, is_first_packet, is_first_part);
-        dff_setup!(self, clock, has_piece, part, turn_qpn, turn, was_refused);
+        dff_setup!(self, clock, has_piece, part, turn_qpn, turn, was_refused, has_begun);
         clock!(self, clock, state_ram, query_ram, dead_ram, changes, descs, gathers, issues, rewinds);
         self.changes.reset.next = self.reset.val();
         self.descs.reset.next = self.reset.val();
@@ -301,6 +306,7 @@ impl Logic for Segment {
         StreamSource::<Issue>::link(&mut self.issue, &mut self.issues.drain);
         StreamSource::<Rewind>::link(&mut self.rewind, &mut self.rewinds.drain);
         self.refused.next = self.was_refused.q.val();
+        self.begun.next = self.has_begun.q.val();
         self.was_refused.d.next = false;
         self.sending_qpn.next = self.turn_qpn.q.val();
 
@@ -566,6 +572,8 @@ impl Logic for Segment {
             self.is_first_part.d.next = true;
         }
 
+        self.has_begun.d.next = self.start.val();
+
         // The piece: what is left of it, or the next one.
         self.piece.ready.next = !self.has_piece.q.val() | self.drop_piece.val();
         if self.drop_piece.val() {
@@ -636,6 +644,7 @@ impl Logic for Segment {
             self.is_loaded.d.next = false;
             self.has_piece.d.next = false;
             self.turn.d.next = 0.into();
+            self.has_begun.d.next = false;
         }
     }
 }
