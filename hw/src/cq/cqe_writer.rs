@@ -9,11 +9,11 @@
 //! | `done` | in | one clock for every such write that is visible to the host, in order |
 //! | `event_out` | source | completion and overrun events |
 //! | `overrun`, `overrun_cqn` | out | one clock: this queue is dead, and so are its QPs |
-//! | `query_cqn`, `q_*` | in, out | state of a queue, two clocks later |
+//! | `query_cqn`, `q_*` | in, out | state of a queue, one clock later |
 //! | `entered`, `finished` | out | free-running counts of entries written and done |
 //! | `count_*` | out | one clock for an entry written, an entry lost, a doorbell dropped |
 //!
-//! Latency: four or five clocks from `cqe` to `req`. Throughput: one entry every two clocks, and beside it one doorbell
+//! Latency: three or four clocks from `cqe` to `req`. Throughput: one entry every two clocks, and beside it one doorbell
 //! every two clocks; neither slows the other.
 //!
 //! Time goes in turns of two clocks. In the first ("look") the state of one entry's queue and of one bell's
@@ -43,7 +43,7 @@ use verbena_abi::queue::{EventKind, PHASE};
 use verbena_abi::regs::ArmKind;
 
 use crate::bus::{CqBell, CqEntry, CqWrite, CqeReq, Cqn, EventReq, Line, StreamSink, StreamSource, WriteReq};
-use crate::prim::{Fifo, LutRam};
+use crate::prim::{Fifo, Ram};
 
 /// What does not change while a queue lives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -106,7 +106,6 @@ pub struct CqeWriter {
     pub count_overrun: Signal<Out, Bit>,
     pub count_bad_bell: Signal<Out, Bit>,
 
-    cqes: Fifo<CqeReq, 2, 3>,
     bells: Fifo<CqBell, 2, 3>,
     reqs: Fifo<WriteReq, 2, 3>,
     lines: Fifo<Line, 2, 3>,
@@ -128,24 +127,24 @@ pub struct CqeWriter {
     begins: Signal<Local, Bit>,
 
     // State, each twice or thrice: one copy for each that reads it.
-    places: LutRam<Place, { limits::LOG_CQS }>,
-    places_bell: LutRam<Place, { limits::LOG_CQS }>,
-    states: LutRam<CqState, { limits::LOG_CQS }>,
-    states_bell: LutRam<CqState, { limits::LOG_CQS }>,
-    states_query: LutRam<CqState, { limits::LOG_CQS }>,
-    consumers: LutRam<Bits<24>, { limits::LOG_CQS }>,
-    consumers_query: LutRam<Bits<24>, { limits::LOG_CQS }>,
-    arms: LutRam<Arm, { limits::LOG_CQS }>,
-    arms_bell: LutRam<Arm, { limits::LOG_CQS }>,
+    places: Ram<Place, { limits::LOG_CQS }>,
+    places_bell: Ram<Place, { limits::LOG_CQS }>,
+    states: Ram<CqState, { limits::LOG_CQS }>,
+    states_bell: Ram<CqState, { limits::LOG_CQS }>,
+    states_query: Ram<CqState, { limits::LOG_CQS }>,
+    consumers: Ram<Bits<24>, { limits::LOG_CQS }>,
+    consumers_query: Ram<Bits<24>, { limits::LOG_CQS }>,
+    arms: Ram<Arm, { limits::LOG_CQS }>,
+    arms_bell: Ram<Arm, { limits::LOG_CQS }>,
 
     // The entry of this turn.
     is_entry: DFF<Bit>,
     entry: DFF<CqeReq>,
     entry_cqn: Signal<Local, Cqn>,
-    place: DFF<Place>,
-    cq_state: DFF<CqState>,
-    consumer: DFF<Bits<24>>,
-    arm: DFF<Arm>,
+    place: Signal<Local, Place>,
+    cq_state: Signal<Local, CqState>,
+    consumer: Signal<Local, Bits<24>>,
+    arm: Signal<Local, Arm>,
     producer: Signal<Local, Bits<24>>,
     used: Signal<Local, Bits<24>>,
     mask: Signal<Local, Bits<24>>,
@@ -164,9 +163,9 @@ pub struct CqeWriter {
     rung: DFF<CqBell>,
     rung_cqn: Signal<Local, Cqn>,
     index: Signal<Local, Bits<24>>,
-    bell_place: DFF<Place>,
-    bell_state: DFF<CqState>,
-    bell_arm: DFF<Arm>,
+    bell_place: Signal<Local, Place>,
+    bell_state: Signal<Local, CqState>,
+    bell_arm: Signal<Local, Arm>,
     bell_mask: Signal<Local, Bits<24>>,
     bell_depth: Signal<Local, Bits<24>>,
     behind: Signal<Local, Bits<24>>,
@@ -206,8 +205,6 @@ pub struct CqeWriter {
     is_overrun: DFF<Bit>,
     overrun_number: DFF<Cqn>,
     is_bad_bell: DFF<Bit>,
-    asked: DFF<CqState>,
-    asked_consumer: DFF<Bits<24>>,
 
     ones: Constant<Bits<17>>,
     entry_bytes: Constant<Bits<13>>,
@@ -248,7 +245,6 @@ impl Default for CqeWriter {
             count_cqe: Default::default(),
             count_overrun: Default::default(),
             count_bad_bell: Default::default(),
-            cqes: Default::default(),
             bells: Default::default(),
             reqs: Default::default(),
             lines: Default::default(),
@@ -336,8 +332,6 @@ impl Default for CqeWriter {
             is_overrun: Default::default(),
             overrun_number: Default::default(),
             is_bad_bell: Default::default(),
-            asked: Default::default(),
-            asked_consumer: Default::default(),
             ones: Constant::new(0x1_FFFFu32.to_bits()),
             entry_bytes: Constant::new(32u32.to_bits()),
             phase_bit: Constant::new(Bits::<256>::from(u64::from(PHASE)) << 248),
@@ -357,23 +351,18 @@ impl Default for CqeWriter {
 impl Logic for CqeWriter {
     #[hdl_gen]
     fn update(&mut self) {
-        dff_setup!(self, clock, is_act, has_room, change, changes, is_entry, entry, place, cq_state, consumer, arm);
-        dff_setup!(self, clock, is_bell, rung, bell_place, bell_state, bell_arm);
+        dff_setup!(self, clock, is_act, has_room, change, changes, is_entry, entry, is_bell, rung);
         dff_setup!(self, clock, goes_out, out_address, out_slot, out_phase, out_words, out_syndrome, out_mark, marks_out);
         dff_setup!(self, clock, head, has_head, credits, events_open, entered_count, finished_count, is_lost, is_overrun, overrun_number);
-        dff_setup!(self, clock, is_bad_bell, asked, asked_consumer);
-        clock!(self, clock, cqes, bells, reqs, lines, marks, events, places, places_bell, states, states_bell);
+        dff_setup!(self, clock, is_bad_bell);
+        clock!(self, clock, bells, reqs, lines, marks, events, places, places_bell, states, states_bell);
         clock!(self, clock, states_query, consumers, consumers_query, arms, arms_bell);
-        self.cqes.reset.next = self.reset.val();
         self.bells.reset.next = self.reset.val();
         self.reqs.reset.next = self.reset.val();
         self.lines.reset.next = self.reset.val();
         self.marks.reset.next = self.reset.val();
         self.events.reset.next = self.reset.val();
 
-        self.cqes.fill.data.next = self.cqe.data.val();
-        self.cqes.fill.valid.next = self.cqe.valid.val();
-        self.cqe.ready.next = self.cqes.fill.ready.val();
         self.bells.fill.data.next = self.bell.data.val();
         self.bells.fill.valid.next = self.bell.valid.val();
         self.bell.ready.next = self.bells.fill.ready.val();
@@ -417,7 +406,7 @@ impl Logic for CqeWriter {
         self.has_room.d.next = (self.marks.level.val() < self.mark_room.val())
             & (self.reqs.level.val() < self.skid_room.val())
             & (self.lines.level.val() < self.skid_room.val());
-        self.entry_cqn.next = self.cqes.drain.data.val().cqn;
+        self.entry_cqn.next = self.cqe.data.val().cqn;
         self.rung_cqn.next = self.bells.drain.data.val().cqn;
         self.places.read_address.next = self.entry_cqn.val();
         self.states.read_address.next = self.entry_cqn.val();
@@ -426,21 +415,22 @@ impl Logic for CqeWriter {
         self.places_bell.read_address.next = self.rung_cqn.val();
         self.states_bell.read_address.next = self.rung_cqn.val();
         self.arms_bell.read_address.next = self.rung_cqn.val();
+        // In the clock of the act, the memories answer what the look has asked.
+        self.place.next = self.places.read_data.val();
+        self.cq_state.next = self.states.read_data.val();
+        self.consumer.next = self.consumers.read_data.val();
+        self.arm.next = self.arms.read_data.val();
+        self.bell_place.next = self.places_bell.read_data.val();
+        self.bell_state.next = self.states_bell.read_data.val();
+        self.bell_arm.next = self.arms_bell.read_data.val();
         self.is_entry.d.next = false;
         self.is_bell.d.next = false;
-        self.cqes.drain.ready.next = !self.is_act.q.val() & self.has_room.q.val();
+        self.cqe.ready.next = !self.is_act.q.val() & self.has_room.q.val();
         self.bells.drain.ready.next = !self.is_act.q.val() & self.has_room.q.val();
         if !self.is_act.q.val() {
-            self.entry.d.next = self.cqes.drain.data.val();
-            self.place.d.next = self.places.read_data.val();
-            self.cq_state.d.next = self.states.read_data.val();
-            self.consumer.d.next = self.consumers.read_data.val();
-            self.arm.d.next = self.arms.read_data.val();
+            self.entry.d.next = self.cqe.data.val();
             self.rung.d.next = self.bells.drain.data.val();
-            self.bell_place.d.next = self.places_bell.read_data.val();
-            self.bell_state.d.next = self.states_bell.read_data.val();
-            self.bell_arm.d.next = self.arms_bell.read_data.val();
-            self.is_entry.d.next = self.cqes.drain.valid.val() & self.has_room.q.val();
+            self.is_entry.d.next = self.cqe.valid.val() & self.has_room.q.val();
             self.is_bell.d.next = self.bells.drain.valid.val() & self.has_room.q.val();
         }
 
@@ -448,20 +438,20 @@ impl Logic for CqeWriter {
         self.index.next = self.rung.q.val().index;
         self.is_arm.next = self.rung.q.val().is_arm;
         self.is_any.next = self.rung.q.val().kind == self.any_kind.val();
-        self.is_known.next = self.is_bell.q.val() & self.bell_place.q.val().valid;
-        self.bell_mask.next = bit_cast::<24, 16>(self.bell_place.q.val().mask);
+        self.is_known.next = self.is_bell.q.val() & self.bell_place.val().valid;
+        self.bell_mask.next = bit_cast::<24, 16>(self.bell_place.val().mask);
         self.bell_depth.next = self.bell_mask.val() + 1;
-        self.behind.next = self.bell_state.q.val().producer - self.index.val();
-        self.since_error.next = self.bell_state.q.val().error_mark - self.index.val();
+        self.behind.next = self.bell_state.val().producer - self.index.val();
+        self.since_error.next = self.bell_state.val().error_mark - self.index.val();
         // The same as `behind <= depth`, without a second carry chain behind that of `behind`.
         self.beyond.next = self.behind.val() & !self.bell_mask.val();
         self.is_possible.next = (self.beyond.val() == 0) | (self.behind.val() == self.bell_depth.val());
-        self.was_armed.next = self.bell_arm.q.val().toggle ^ self.bell_state.q.val().toggle;
-        self.is_error_new.next = self.bell_state.q.val().has_error & (self.since_error.val() != 0) & !self.since_error.val().get_bit(23);
+        self.was_armed.next = self.bell_arm.val().toggle ^ self.bell_state.val().toggle;
+        self.is_error_new.next = self.bell_state.val().has_error & (self.since_error.val() != 0) & !self.since_error.val().get_bit(23);
         self.fires_now.next = (self.is_any.val() & (self.behind.val() != 0)) | self.is_error_new.val();
-        self.arm_is_set.next = self.is_known.val() & self.is_arm.val() & !self.bell_state.q.val().is_dead;
-        self.new_arm.next.toggle = self.bell_state.q.val().toggle ^ !self.fires_now.val();
-        self.new_arm.next.any = self.is_any.val() | (self.was_armed.val() & self.bell_arm.q.val().any);
+        self.arm_is_set.next = self.is_known.val() & self.is_arm.val() & !self.bell_state.val().is_dead;
+        self.new_arm.next.toggle = self.bell_state.val().toggle ^ !self.fires_now.val();
+        self.new_arm.next.any = self.is_any.val() | (self.was_armed.val() & self.bell_arm.val().any);
         self.arms.write_enable.next = self.arm_is_set.val();
         self.arms.write_address.next = self.rung.q.val().cqn;
         self.arms.write_data.next = self.new_arm.val();
@@ -472,25 +462,25 @@ impl Logic for CqeWriter {
 
         // Act, the entry.
         self.is_same.next = self.arm_is_set.val() & (self.rung.q.val().cqn == self.entry.q.val().cqn);
-        self.arm_now.next = self.arm.q.val();
+        self.arm_now.next = self.arm.val();
         if self.is_same.val() {
             self.arm_now.next = self.new_arm.val();
         }
-        self.producer.next = self.cq_state.q.val().producer;
-        self.mask.next = bit_cast::<24, 16>(self.place.q.val().mask);
+        self.producer.next = self.cq_state.val().producer;
+        self.mask.next = bit_cast::<24, 16>(self.place.val().mask);
         self.depth.next = self.mask.val() + 1;
-        self.used.next = self.producer.val() - self.consumer.q.val();
+        self.used.next = self.producer.val() - self.consumer.val();
         self.is_full.next = (self.used.val() & self.depth.val()) != 0;
-        self.is_alive.next = self.is_entry.q.val() & self.place.q.val().valid & !self.cq_state.q.val().is_dead;
+        self.is_alive.next = self.is_entry.q.val() & self.place.val().valid & !self.cq_state.val().is_dead;
         self.is_written.next = self.is_alive.val() & !self.is_full.val();
         self.is_error.next = self.entry.q.val().status != 0;
         self.fires.next = self.is_written.val()
-            & (self.arm_now.val().toggle ^ self.cq_state.q.val().toggle)
+            & (self.arm_now.val().toggle ^ self.cq_state.val().toggle)
             & (self.arm_now.val().any | self.is_error.val());
         self.writes_state.next = self.is_alive.val();
         self.states.write_enable.next = self.writes_state.val();
         self.states.write_address.next = self.entry.q.val().cqn;
-        self.states.write_data.next = self.cq_state.q.val();
+        self.states.write_data.next = self.cq_state.val();
         if self.is_written.val() {
             self.states.write_data.next.producer = self.producer.val() + 1;
             if self.is_error.val() {
@@ -538,8 +528,8 @@ impl Logic for CqeWriter {
 
         // Out, in the clock of the next look.
         self.goes_out.d.next = self.is_written.val();
-        self.out_address.d.next = self.place.q.val().address;
-        self.out_slot.d.next = self.producer.val().get_bits::<16>(0) & self.place.q.val().mask;
+        self.out_address.d.next = self.place.val().address;
+        self.out_slot.d.next = self.producer.val().get_bits::<16>(0) & self.place.val().mask;
         self.out_phase.d.next = (self.producer.val() & self.depth.val()) == 0;
         self.words.next = bit_cast::<64, LOG_QPS>(self.entry.q.val().qpn)
             | (bit_cast::<64, 16>(self.entry.q.val().index) << 32)
@@ -611,11 +601,9 @@ impl Logic for CqeWriter {
 
         self.states_query.read_address.next = self.query_cqn.val();
         self.consumers_query.read_address.next = self.query_cqn.val();
-        self.asked.d.next = self.states_query.read_data.val();
-        self.asked_consumer.d.next = self.consumers_query.read_data.val();
-        self.q_producer.next = self.asked.q.val().producer;
-        self.q_overrun.next = self.asked.q.val().is_dead;
-        self.q_consumer.next = self.asked_consumer.q.val();
+        self.q_producer.next = self.states_query.read_data.val().producer;
+        self.q_overrun.next = self.states_query.read_data.val().is_dead;
+        self.q_consumer.next = self.consumers_query.read_data.val();
 
         if self.reset.val() {
             self.is_act.d.next = false;

@@ -11,8 +11,8 @@
 //! | `aw`, `w`, `b` | source, source, sink | AXI4 write channels; the ID is 0 |
 //! | `read_error`, `write_error` | out | a pulse for each response that is not OKAY |
 //!
-//! Latency: six clocks from a read request to `ar.valid`, five from a beat to its line; six from a
-//! write request to `aw.valid`, two from the last response of a request to its `done`.
+//! Latency: three clocks from a read request to `ar.valid`, five from a beat to its line; four from a
+//! write request to `aw.valid`, one from the last response of a request to its `done`.
 //! Throughput: one line every clock in each direction, shared by the clients.
 //!
 //! Every AXI output comes from a FIFO; `r.ready` and `b.ready` are always high, since room for

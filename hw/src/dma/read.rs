@@ -8,7 +8,7 @@
 //! | `r` | sink | beats, each ID in order, different IDs in any order and interleaved |
 //! | `error` | out | a pulse for each beat whose response is not OKAY |
 //!
-//! Latency: four clocks from an accepted request to `ar.valid`, five from a beat to `line.valid` if
+//! Latency: two clocks from an accepted request to `ar.valid`, five from a beat to `line.valid` if
 //! the beat is the next in order. A line leaves as soon as it is there; its burst need not be complete.
 //! Throughput: one burst and one line every clock. In flight at most: 128 bursts and 1024 lines,
 //! which is 250 clocks of latency at full rate from 512-byte reads, with as much again in reserve.
@@ -62,7 +62,6 @@ pub struct ReadEngine {
     pub error: Signal<Out, Bit>,
 
     split: Split<3>,
-    ars: Fifo<AxiAr, 1, 2>,
     places: LutRam<Place, 7>,
     extents: LutRam<Extent, 7>,
     /// Two copies, since beats and the head of the queue each read one. The second is written
@@ -106,6 +105,7 @@ pub struct ReadEngine {
     wanted: Signal<Local, Bits<11>>,
     in_flight: Signal<Local, Bits<8>>,
     has_room: Signal<Local, Bit>,
+    may_issue: Signal<Local, Bit>,
     issue: Signal<Local, Bit>,
     reserved: Signal<Local, Bits<11>>,
     issue_slot: Signal<Local, Bits<7>>,
@@ -139,7 +139,6 @@ impl Default for ReadEngine {
             r: Default::default(),
             error: Default::default(),
             split: Default::default(),
-            ars: Default::default(),
             places: Default::default(),
             extents: Default::default(),
             arrivals: Default::default(),
@@ -179,6 +178,7 @@ impl Default for ReadEngine {
             wanted: Default::default(),
             in_flight: Default::default(),
             has_room: Default::default(),
+            may_issue: Default::default(),
             issue: Default::default(),
             reserved: Default::default(),
             issue_slot: Default::default(),
@@ -228,11 +228,9 @@ impl Logic for ReadEngine {
             is_reading,
             is_reading_last
         );
-        clock!(self, clock, split, ars, places, extents, arrivals, landed, ring, lines);
+        clock!(self, clock, split, places, extents, arrivals, landed, ring, lines);
         self.split.reset.next = self.reset.val();
-        self.ars.reset.next = self.reset.val();
         self.lines.reset.next = self.reset.val();
-        StreamSource::<AxiAr>::link(&mut self.ar, &mut self.ars.drain);
         StreamSource::<Line>::link(&mut self.line, &mut self.lines.drain);
 
         self.split.span.data.next.addr = self.req.data.val().addr;
@@ -272,14 +270,16 @@ impl Logic for ReadEngine {
         self.wanted.next = self.used.q.val() + self.beats_wide.val();
         self.in_flight.next = self.issued.q.val() - self.head.q.val();
         self.has_room.next = (self.wanted.val() <= self.ring_lines.val()) & (self.in_flight.val() != self.slots.val());
-        self.issue.next = self.split.burst.valid.val() & self.has_room.val() & self.ars.fill.ready.val() & !self.is_clearing.q.val();
-        self.split.burst.ready.next = self.has_room.val() & self.ars.fill.ready.val() & !self.is_clearing.q.val();
+        // Room that is there stays until this burst takes it, so `ar.valid` does not fall.
+        self.may_issue.next = self.split.burst.valid.val() & self.has_room.val() & !self.is_clearing.q.val();
+        self.issue.next = self.may_issue.val() & self.ar.ready.val();
+        self.split.burst.ready.next = self.has_room.val() & !self.is_clearing.q.val() & self.ar.ready.val();
         self.issue_slot.next = self.issued.q.val().get_bits::<7>(0);
-        self.ars.fill.valid.next = self.issue.val();
-        self.ars.fill.data.next.id = bit_cast::<8, 7>(self.issue_slot.val());
-        self.ars.fill.data.next.addr = self.byte_addr.val();
-        self.ars.fill.data.next.len = bit_cast::<8, 7>(self.less_one.val());
-        self.ars.fill.data.next.size = self.size.val();
+        self.ar.valid.next = self.may_issue.val();
+        self.ar.data.next.id = bit_cast::<8, 7>(self.issue_slot.val());
+        self.ar.data.next.addr = self.byte_addr.val();
+        self.ar.data.next.len = bit_cast::<8, 7>(self.less_one.val());
+        self.ar.data.next.size = self.size.val();
         self.places.write_enable.next = self.issue.val();
         self.places.write_address.next = self.issue_slot.val();
         self.places.write_data.next.base = self.base.q.val();
@@ -592,7 +592,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_passes_in_four_clocks_and_its_line_in_five() {
+    fn a_request_passes_in_two_clocks_and_its_line_in_five() {
         let mut setup = Setup::new("read_latency", &[(64, 64)], ReadHost::new(0, Order::Issued, 0), [Stalls::none(), Stalls::none()]);
         let mut asked = None;
         let mut answered = None;
@@ -608,7 +608,7 @@ mod tests {
             assert!(clock < 100, "the line does not come");
         }
         // The request was taken in clock 0.
-        assert_eq!(asked, Some(4));
+        assert_eq!(asked, Some(2));
         assert_eq!(setup.bench.clock_count() - 1 - answered.expect("the host has answered"), 5);
         setup.bench.finish();
     }

@@ -9,7 +9,7 @@
 //! | `done` | in | the engine has finished its oldest request |
 //! | `done0`, `done1`, `done2` | out | high for one clock for each request of the client, in order |
 //!
-//! Latency: two clocks from both a request and its first line to `req` and `line`; one from `done`
+//! Latency: one clock from both a request and its first line to `req` and `line`; one from `done`
 //! to the client's. Throughput: one line every clock, across requests and clients; a request of one
 //! line takes one clock.
 //!
@@ -42,12 +42,6 @@ pub struct WriteMux {
     pub done1: Signal<Out, Bit>,
     pub done2: Signal<Out, Bit>,
 
-    reqs0: Fifo<WriteReq, 1, 2>,
-    reqs1: Fifo<WriteReq, 1, 2>,
-    reqs2: Fifo<WriteReq, 1, 2>,
-    lines0: Fifo<Line, 1, 2>,
-    lines1: Fifo<Line, 1, 2>,
-    lines2: Fifo<Line, 1, 2>,
     reqs: Fifo<WriteReq, 1, 2>,
     /// A line gets to the engine four clocks before its request has become a burst there. With less
     /// room than that, each request would stop the lines of the next one.
@@ -76,29 +70,17 @@ impl Logic for WriteMux {
     #[hdl_gen]
     fn update(&mut self) {
         dff_setup!(self, clock, client, is_open, is_done0, is_done1, is_done2);
-        clock!(self, clock, reqs0, reqs1, reqs2, lines0, lines1, lines2, reqs, lines, owners);
-        self.reqs0.reset.next = self.reset.val();
-        self.reqs1.reset.next = self.reset.val();
-        self.reqs2.reset.next = self.reset.val();
-        self.lines0.reset.next = self.reset.val();
-        self.lines1.reset.next = self.reset.val();
-        self.lines2.reset.next = self.reset.val();
+        clock!(self, clock, reqs, lines, owners);
         self.reqs.reset.next = self.reset.val();
         self.lines.reset.next = self.reset.val();
         self.owners.reset.next = self.reset.val();
-        StreamSink::<WriteReq>::link(&mut self.req0, &mut self.reqs0.fill);
-        StreamSink::<WriteReq>::link(&mut self.req1, &mut self.reqs1.fill);
-        StreamSink::<WriteReq>::link(&mut self.req2, &mut self.reqs2.fill);
-        StreamSink::<Line>::link(&mut self.line0, &mut self.lines0.fill);
-        StreamSink::<Line>::link(&mut self.line1, &mut self.lines1.fill);
-        StreamSink::<Line>::link(&mut self.line2, &mut self.lines2.fill);
         StreamSource::<WriteReq>::link(&mut self.req, &mut self.reqs.drain);
         StreamSource::<Line>::link(&mut self.line, &mut self.lines.drain);
 
         // Whose turn is it? The one after the last that has a request and a line.
-        self.wants0.next = self.reqs0.drain.valid.val() & self.lines0.drain.valid.val();
-        self.wants1.next = self.reqs1.drain.valid.val() & self.lines1.drain.valid.val();
-        self.wants2.next = self.reqs2.drain.valid.val() & self.lines2.drain.valid.val();
+        self.wants0.next = self.req0.valid.val() & self.line0.valid.val();
+        self.wants1.next = self.req1.valid.val() & self.line1.valid.val();
+        self.wants2.next = self.req2.valid.val() & self.line2.valid.val();
         self.chosen.next = self.client.q.val();
         if !self.is_open.q.val() {
             if self.client.q.val() == 0 {
@@ -127,18 +109,18 @@ impl Logic for WriteMux {
             & self.lines.fill.ready.val()
             & self.owners.fill.ready.val();
 
-        self.line_out.next = self.lines2.drain.data.val();
-        self.line_valid.next = self.lines2.drain.valid.val();
-        self.reqs.fill.data.next = self.reqs2.drain.data.val();
+        self.line_out.next = self.line2.data.val();
+        self.line_valid.next = self.line2.valid.val();
+        self.reqs.fill.data.next = self.req2.data.val();
         if self.chosen.val() == 0 {
-            self.line_out.next = self.lines0.drain.data.val();
-            self.line_valid.next = self.lines0.drain.valid.val();
-            self.reqs.fill.data.next = self.reqs0.drain.data.val();
+            self.line_out.next = self.line0.data.val();
+            self.line_valid.next = self.line0.valid.val();
+            self.reqs.fill.data.next = self.req0.data.val();
         }
         if self.chosen.val() == 1 {
-            self.line_out.next = self.lines1.drain.data.val();
-            self.line_valid.next = self.lines1.drain.valid.val();
-            self.reqs.fill.data.next = self.reqs1.drain.data.val();
+            self.line_out.next = self.line1.data.val();
+            self.line_valid.next = self.line1.valid.val();
+            self.reqs.fill.data.next = self.req1.data.val();
         }
         // A turn begins with a line, so `move_line` covers the first line too.
         self.move_line.next = self.grant.val() | (self.is_open.q.val() & self.line_valid.val() & self.lines.fill.ready.val());
@@ -147,12 +129,12 @@ impl Logic for WriteMux {
         self.owners.fill.data.next = self.chosen.val();
         self.lines.fill.valid.next = self.move_line.val();
         self.lines.fill.data.next = self.line_out.val();
-        self.reqs0.drain.ready.next = self.grant.val() & (self.chosen.val() == 0);
-        self.reqs1.drain.ready.next = self.grant.val() & (self.chosen.val() == 1);
-        self.reqs2.drain.ready.next = self.grant.val() & (self.chosen.val() == 2);
-        self.lines0.drain.ready.next = self.move_line.val() & (self.chosen.val() == 0);
-        self.lines1.drain.ready.next = self.move_line.val() & (self.chosen.val() == 1);
-        self.lines2.drain.ready.next = self.move_line.val() & (self.chosen.val() == 2);
+        self.req0.ready.next = self.grant.val() & (self.chosen.val() == 0);
+        self.req1.ready.next = self.grant.val() & (self.chosen.val() == 1);
+        self.req2.ready.next = self.grant.val() & (self.chosen.val() == 2);
+        self.line0.ready.next = self.move_line.val() & (self.chosen.val() == 0);
+        self.line1.ready.next = self.move_line.val() & (self.chosen.val() == 1);
+        self.line2.ready.next = self.move_line.val() & (self.chosen.val() == 2);
         if self.move_line.val() {
             self.client.d.next = self.chosen.val();
             self.is_open.d.next = !self.line_out.val().last;
@@ -295,7 +277,7 @@ mod tests {
     fn a_line_goes_through_every_clock_across_clients() {
         let mut setup = Setup::new("write_mux_rate", [vec![1; 60], vec![1; 60], vec![4; 60]], 0);
         setup.run(180);
-        // Two clocks through the multiplexer, one to the engine's `done`, one back.
+        // One clock through the multiplexer, one to the engine's `done`, one back.
         assert!(setup.bench.clock_count() <= 360 + 6, "{} clocks", setup.bench.clock_count());
         // While all have requests, a small one waits for one of each other client.
         let order: Vec<_> = setup.engine_requests.got.iter().map(|req| u64::from(req.addr) >> 32).collect();
