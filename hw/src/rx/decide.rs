@@ -2,7 +2,7 @@
 //!
 //! | port | role | carries |
 //! |---|---|---|
-//! | `checked`, `checked_valid` | in | packets, at least two clocks apart |
+//! | `checked`, `checked_valid` | in | packets; those of one QP at least two clocks apart |
 //! | `peek_qpn` | in | the QP of the packet that may come in the next clock |
 //! | `mr_write`, `life` | in | broadcast to the table of registrations |
 //! | `action`, `ack`, `ack_in`, `refusal` with `_valid` | out | for one clock each; the user has room |
@@ -11,7 +11,8 @@
 //! | `ready` | out | low while the states are cleared after a reset, as many clocks as there are most objects of a kind |
 //!
 //! Latency: [`Decide::LATENCY`] clocks from `checked` to what comes of it. Throughput: a packet every
-//! two clocks, of one QP or of many: the state is asked for a clock before the packet, compared in its first clock and written in its second.
+//! clock, of one QP every two: the state is asked for a clock before the packet, compared in its first clock and
+//! written in its second, in which the outcome is there too, without a register of its own: it goes into FIFOs.
 //!
 //! The rules are those of rocev2.md 9, in its order. Three things are worth a word:
 //!
@@ -135,20 +136,6 @@ pub struct Decide {
     next_count: Signal<Local, Bits<16>>,
     new_state: Signal<Local, RxState>,
 
-    action_out: DFF<RxAction>,
-    action_out_valid: DFF<Bit>,
-    ack_out: DFF<AckRecord>,
-    ack_out_valid: DFF<Bit>,
-    ack_in_out: DFF<AckIn>,
-    ack_in_out_valid: DFF<Bit>,
-    refusal_out: DFF<EventReq>,
-    refusal_out_valid: DFF<Bit>,
-    requests_out: DFF<Bit>,
-    duplicates_out: DFF<Bit>,
-    out_of_order_out: DFF<Bit>,
-    no_qp_out: DFF<Bit>,
-    not_executed_out: DFF<Bit>,
-
     clear_end: Constant<Bits<{ limits::LOG_OBJECTS + 1 }>>,
     fresh: Constant<RxState>,
     no_query: Constant<QueryRow>,
@@ -162,7 +149,7 @@ pub struct Decide {
 
 impl Decide {
     /// Clocks from `checked` to what comes of it.
-    pub const LATENCY: usize = 2;
+    pub const LATENCY: usize = 1;
 }
 
 impl Default for Decide {
@@ -233,19 +220,6 @@ impl Default for Decide {
             write_count: Default::default(),
             next_count: Default::default(),
             new_state: Default::default(),
-            action_out: Default::default(),
-            action_out_valid: Default::default(),
-            ack_out: Default::default(),
-            ack_out_valid: Default::default(),
-            ack_in_out: Default::default(),
-            ack_in_out_valid: Default::default(),
-            refusal_out: Default::default(),
-            refusal_out_valid: Default::default(),
-            requests_out: Default::default(),
-            duplicates_out: Default::default(),
-            out_of_order_out: Default::default(),
-            no_qp_out: Default::default(),
-            not_executed_out: Default::default(),
             clear_end: Constant::new((1usize << limits::LOG_OBJECTS).to_bits()),
             fresh: Constant::new(RxState::default()),
             no_query: Constant::new(QueryRow::default()),
@@ -263,9 +237,7 @@ impl Logic for Decide {
     #[hdl_gen]
     fn update(&mut self) {
         dff_setup!(self, clock, cleared, packet, packet_valid, state, is_expected, is_ahead, ends_exactly, leaves_more, write_count);
-        dff_setup!(self, clock, action_out, action_out_valid, ack_out, ack_out_valid, ack_in_out, ack_in_out_valid);
-        dff_setup!(self, clock, refusal_out, refusal_out_valid, requests_out, duplicates_out, out_of_order_out);
-        dff_setup!(self, clock, no_qp_out, not_executed_out, is_passed, passed);
+        dff_setup!(self, clock, is_passed, passed);
         clock!(self, clock, states, queries, lives);
 
         self.is_clear.next = self.cleared.q.val() == self.clear_end.val();
@@ -370,66 +342,52 @@ impl Logic for Decide {
         self.queries.write_data.next.is_dead = self.new_state.val().is_dead;
 
         // Outputs.
-        self.action_out_valid.d.next = self.packet_valid.q.val() & !self.packet.q.val().is_start;
-        self.action_out.d.next.write = self.writes.val();
-        self.action_out.d.next.addr = self.address.val();
-        self.action_out.d.next.len = self.packet.q.val().len;
-        self.action_out.d.next.offset = self.packet.q.val().offset;
+        self.action_valid.next = self.packet_valid.q.val() & !self.packet.q.val().is_start;
+        self.action.next.write = self.writes.val();
+        self.action.next.addr = self.address.val();
+        self.action.next.len = self.packet.q.val().len;
+        self.action.next.offset = self.packet.q.val().offset;
 
-        self.ack_out_valid.d.next = (self.accepts.val() & self.packet.q.val().ack_req)
+        self.ack_valid.next = (self.accepts.val() & self.packet.q.val().ack_req)
             | self.refuses.val()
             | (self.ahead.val() & !self.state.q.val().nak_sent)
             | (self.behind.val() & self.packet.q.val().acks_duplicate);
-        self.ack_out.d.next.qpn = self.packet.q.val().qpn;
-        self.ack_out.d.next.psn = self.packet.q.val().psn;
-        self.ack_out.d.next.syndrome = self.acknowledge.val();
-        self.ack_out.d.next.msn = self.next_msn.val();
-        self.ack_out.d.next.after = self.next_count.val();
-        self.ack_out.d.next.is_weak = self.behind.val() & self.state.q.val().nak_sent;
+        self.ack.next.qpn = self.packet.q.val().qpn;
+        self.ack.next.psn = self.packet.q.val().psn;
+        self.ack.next.syndrome = self.acknowledge.val();
+        self.ack.next.msn = self.next_msn.val();
+        self.ack.next.after = self.next_count.val();
+        self.ack.next.is_weak = self.behind.val() & self.state.q.val().nak_sent;
         if self.behind.val() {
-            self.ack_out.d.next.psn = self.past_psn.val();
+            self.ack.next.psn = self.past_psn.val();
         }
         if self.ahead.val() {
-            self.ack_out.d.next.psn = self.state.q.val().expected_psn;
-            self.ack_out.d.next.syndrome = self.nak_sequence.val();
+            self.ack.next.psn = self.state.q.val().expected_psn;
+            self.ack.next.syndrome = self.nak_sequence.val();
         }
-        self.refusal_out_valid.d.next = self.refuses.val();
-        self.refusal_out.d.next.number = bit_cast::<16, LOG_QPS>(self.packet.q.val().qpn);
-        self.refusal_out.d.next.kind = self.refusal_kind.val();
-        self.refusal_out.d.next.code = self.nak_access.val();
+        self.refusal_valid.next = self.refuses.val();
+        self.refusal.next.number = bit_cast::<16, LOG_QPS>(self.packet.q.val().qpn);
+        self.refusal.next.kind = self.refusal_kind.val();
+        self.refusal.next.code = self.nak_access.val();
         if self.refuses.val() {
-            self.ack_out.d.next.syndrome = self.nak_access.val();
+            self.ack.next.syndrome = self.nak_access.val();
             if !self.in_sequence.val() | !self.packet.q.val().is_legal {
-                self.ack_out.d.next.syndrome = self.nak_invalid.val();
-                self.refusal_out.d.next.code = self.nak_invalid.val();
+                self.ack.next.syndrome = self.nak_invalid.val();
+                self.refusal.next.code = self.nak_invalid.val();
             }
         }
 
-        self.ack_in_out_valid.d.next = self.packet_valid.q.val() & self.packet.q.val().is_ack & !self.is_dead.val();
-        self.ack_in_out.d.next.qpn = self.packet.q.val().qpn;
-        self.ack_in_out.d.next.psn = self.packet.q.val().psn;
-        self.ack_in_out.d.next.syndrome = self.packet.q.val().syndrome;
+        self.ack_in_valid.next = self.packet_valid.q.val() & self.packet.q.val().is_ack & !self.is_dead.val();
+        self.ack_in.next.qpn = self.packet.q.val().qpn;
+        self.ack_in.next.psn = self.packet.q.val().psn;
+        self.ack_in.next.syndrome = self.packet.q.val().syndrome;
 
-        self.requests_out.d.next = self.accepts.val();
-        self.duplicates_out.d.next = self.behind.val();
-        self.out_of_order_out.d.next = self.ahead.val();
-        self.no_qp_out.d.next =
+        self.count_requests.next = self.accepts.val();
+        self.count_duplicates.next = self.behind.val();
+        self.count_out_of_order.next = self.ahead.val();
+        self.count_no_qp.next =
             self.packet_valid.q.val() & (self.packet.q.val().is_stray | (self.is_dead.val() & !self.packet.q.val().is_start));
-        self.not_executed_out.d.next = self.packet_valid.q.val() & self.packet.q.val().is_foreign & !self.is_dead.val();
-
-        self.action.next = self.action_out.q.val();
-        self.action_valid.next = self.action_out_valid.q.val();
-        self.ack.next = self.ack_out.q.val();
-        self.ack_valid.next = self.ack_out_valid.q.val();
-        self.ack_in.next = self.ack_in_out.q.val();
-        self.ack_in_valid.next = self.ack_in_out_valid.q.val();
-        self.refusal.next = self.refusal_out.q.val();
-        self.refusal_valid.next = self.refusal_out_valid.q.val();
-        self.count_requests.next = self.requests_out.q.val();
-        self.count_duplicates.next = self.duplicates_out.q.val();
-        self.count_out_of_order.next = self.out_of_order_out.q.val();
-        self.count_no_qp.next = self.no_qp_out.q.val();
-        self.count_not_executed.next = self.not_executed_out.q.val();
+        self.count_not_executed.next = self.packet_valid.q.val() & self.packet.q.val().is_foreign & !self.is_dead.val();
 
         // Queries.
         self.queries.read_address.next = self.query_qpn.val();
@@ -455,15 +413,15 @@ impl Logic for Decide {
             self.packet_valid.d.next = false;
             self.is_passed.d.next = false;
             self.write_count.d.next = 0.into();
-            self.action_out_valid.d.next = false;
-            self.ack_out_valid.d.next = false;
-            self.ack_in_out_valid.d.next = false;
-            self.refusal_out_valid.d.next = false;
-            self.requests_out.d.next = false;
-            self.duplicates_out.d.next = false;
-            self.out_of_order_out.d.next = false;
-            self.no_qp_out.d.next = false;
-            self.not_executed_out.d.next = false;
+            self.action_valid.next = false;
+            self.ack_valid.next = false;
+            self.ack_in_valid.next = false;
+            self.refusal_valid.next = false;
+            self.count_requests.next = false;
+            self.count_duplicates.next = false;
+            self.count_out_of_order.next = false;
+            self.count_no_qp.next = false;
+            self.count_not_executed.next = false;
         }
     }
 }

@@ -10,7 +10,7 @@
 //! | `ready` | out | low while the tables are cleared after a reset, as many clocks as there are most objects of a kind |
 //!
 //! Latency: [`KeyCheck::LATENCY`] clocks from a head to `checked`; it can't be stopped in between.
-//! Throughput: a head every two clocks.
+//! Throughput: a head every clock, but of one QP every two, as [`super::Decide`] wants it.
 //!
 //! A broadcast that clears a QP or moves it to RTR travels behind the packets already looked up, as a
 //! [`Checked`] with `is_start`; no head is taken between the broadcast and it. So the QP's state
@@ -83,6 +83,9 @@ pub struct KeyCheck {
 
     // Issue.
     is_resting: DFF<Bit>,
+    is_resting_all: DFF<Bit>,
+    last_qpn: DFF<Qpn>,
+    must_rest: Signal<Local, Bit>,
     start: DFF<Bit>,
     start_qpn: DFF<Qpn>,
     start_psn: DFF<Bits<24>>,
@@ -174,6 +177,9 @@ impl Default for KeyCheck {
             entry: Default::default(),
             entry_access: Default::default(),
             is_resting: Default::default(),
+            is_resting_all: Default::default(),
+            last_qpn: Default::default(),
+            must_rest: Default::default(),
             start: Default::default(),
             start_qpn: Default::default(),
             start_psn: Default::default(),
@@ -232,7 +238,7 @@ impl Default for KeyCheck {
 impl Logic for KeyCheck {
     #[hdl_gen]
     fn update(&mut self) {
-        dff_setup!(self, clock, cleared, life_count, is_resting, start, start_qpn, start_psn);
+        dff_setup!(self, clock, cleared, life_count, is_resting, is_resting_all, last_qpn, start, start_qpn, start_psn);
         dff_setup!(self, clock, first, first_valid, first_start, second, second_valid, third, third_valid);
         dff_setup!(self, clock, has_peer, has_qp, is_rts, is_writable, has_key, is_below, is_longer, is_empty, has_pad);
         dff_setup!(self, clock, fits_first, fits_middle, fits_last, fits_only, distance, room);
@@ -278,14 +284,18 @@ impl Logic for KeyCheck {
             self.cleared.d.next = self.cleared.q.val() + 1;
         }
 
-        // Issue: the start of a QP before any head, one or the other every two clocks.
-        self.can_take.next = self.is_clear.val() & self.go.val() & !self.is_resting.q.val() & !self.start.q.val();
-        self.head.ready.next =
-            (self.cleared.q.val() == self.clear_end.val()) & self.go.val() & !self.is_resting.q.val() & !self.start.q.val();
+        // Issue: the start of a QP before any head. Behind a start, and between two heads of a QP, there is a clock of rest.
+        self.head_qpn.next = self.head.data.val().qpn;
+        self.must_rest.next =
+            self.is_resting_all.q.val() | (self.is_resting.q.val() & (self.head_qpn.val().get_bits::<LOG_QPS>(0) == self.last_qpn.q.val()));
+        self.can_take.next = self.is_clear.val() & self.go.val() & !self.must_rest.val() & !self.start.q.val();
+        self.head.ready.next = (self.cleared.q.val() == self.clear_end.val()) & self.go.val() & !self.must_rest.val() & !self.start.q.val();
         self.takes.next = self.can_take.val() & self.head.valid.val();
         self.taken.next = self.takes.val();
         self.starts.next = self.start.q.val() & !self.is_resting.q.val();
         self.is_resting.d.next = self.takes.val() | self.starts.val();
+        self.is_resting_all.d.next = self.starts.val();
+        self.last_qpn.d.next = self.head_qpn.val().get_bits::<LOG_QPS>(0);
         if self.starts.val() {
             self.start.d.next = false;
         }
@@ -297,7 +307,6 @@ impl Logic for KeyCheck {
                 self.start_psn.d.next = self.qp_context.val().rq_psn;
             }
         }
-        self.head_qpn.next = self.head.data.val().qpn;
         self.head_rkey.next = self.head.data.val().rkey;
         self.qps.read_address.next = self.head_qpn.val().get_bits::<LOG_QPS>(0);
         self.mrs.read_address.next = self.head_rkey.val().get_bits::<LOG_MRS>(8);
@@ -396,6 +405,7 @@ impl Logic for KeyCheck {
             self.cleared.d.next = 0.into();
             self.start.d.next = false;
             self.is_resting.d.next = false;
+            self.is_resting_all.d.next = false;
             self.first_valid.d.next = false;
             self.second_valid.d.next = false;
             self.third_valid.d.next = false;

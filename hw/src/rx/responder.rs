@@ -13,8 +13,8 @@
 //! | `query_qpn`, `query_*` | in, out | a QP's state, one clock later |
 //! | `ready` | out | low while tables are cleared after a reset, as many clocks as there are most objects of a kind |
 //!
-//! Latency: six clocks from a head to what comes of it. Throughput: a head every two clocks, of
-//! one QP or of many. The pipeline never stops half-way: a head is taken only while the FIFOs behind
+//! Latency: five clocks from a head to what comes of it. Throughput: a head every clock, of
+//! one QP every two. The pipeline never stops half-way: a head is taken only while the FIFOs behind
 //! have room for all that may be under way, so a full one of any kind stops `head`.
 //!
 //! To know that nothing uses an old table row any more: broadcast, take `entered` in a later clock,
@@ -54,14 +54,14 @@ pub struct Responder {
 
     check: KeyCheck,
     decide: Decide,
-    actions: Fifo<RxAction, 3, 4>,
-    acks: Fifo<AckRecord, 3, 4>,
-    acks_in: Fifo<AckIn, 3, 4>,
-    events: Fifo<EventReq, 3, 4>,
+    actions: Fifo<RxAction, 4, 5>,
+    acks: Fifo<AckRecord, 4, 5>,
+    acks_in: Fifo<AckIn, 4, 5>,
+    events: Fifo<EventReq, 4, 5>,
     go: DFF<Bit>,
     entered_count: DFF<Bits<16>>,
-    // Four heads may be on their way when a level is looked at.
-    level_to_go: Constant<Bits<4>>,
+    // Six heads may be on their way when a level is looked at.
+    level_to_go: Constant<Bits<5>>,
 }
 
 impl Default for Responder {
@@ -95,7 +95,7 @@ impl Default for Responder {
             events: Default::default(),
             go: Default::default(),
             entered_count: Default::default(),
-            level_to_go: Constant::new(4u64.to_bits()),
+            level_to_go: Constant::new(9u64.to_bits()),
         }
     }
 }

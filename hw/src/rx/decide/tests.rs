@@ -56,6 +56,7 @@ struct Case {
     coming: (Option<Checked>, Option<(usize, bool)>),
     /// Clock in which the last packet was made up.
     made: u64,
+    made_for: usize,
     counts: [usize; 5],
     /// Acknowledgements by syndrome 0x1F, 0x60, 0x61, 0x62, and weak ones.
     answers: [usize; 5],
@@ -76,6 +77,7 @@ impl Case {
             last: 0,
             coming: (None, None),
             made: 0,
+            made_for: 0,
             counts: [0; 5],
             answers: [0; 5],
         };
@@ -126,8 +128,8 @@ impl Case {
     /// One clock. Packet and registration, or the end of one, come in the clock behind it.
     fn clock(&mut self, packet: Option<Checked>, mr: Option<(usize, bool)>) {
         let clock = self.bench.clock_count();
-        if packet.is_some() {
-            self.made = clock;
+        if let Some(packet) = &packet {
+            (self.made, self.made_for) = (clock, packet.qpn.index());
         }
         let peek = packet.map(|packet| packet.qpn);
         let (packet, mr) = std::mem::replace(&mut self.coming, (packet, mr));
@@ -390,10 +392,11 @@ impl Case {
         let mut sent = 0;
         while sent < count {
             let mr = (self.below(40) == 0).then(|| (self.pick(&MRS), self.below(4) != 0));
-            let is_time = self.made + 2 <= self.bench.clock_count() && pace.go();
-            let packet = is_time.then(|| self.packet());
+            // Of one QP every two clocks.
+            let is_rested = self.made + 2 <= self.bench.clock_count();
+            let packet = pace.go().then(|| self.packet()).filter(|packet| is_rested || packet.qpn.index() != self.made_for);
+            sent += usize::from(packet.is_some());
             self.clock(packet, mr);
-            sent += usize::from(is_time);
         }
     }
 
@@ -458,7 +461,7 @@ fn a_packet_of_the_same_qp_is_decided_every_two_clocks() {
         let dma_len = 768u64.to_bits();
         case.send(Checked { is_first, is_middle, is_last, dma_len, life, ..request((0xFF_FFF0 + packet) & PSN, 256) });
     }
-    case.clocks(2);
+    case.clocks(Decide::LATENCY);
     assert_eq!(case.counts, [60, 0, 0, 0, 0]);
     assert_eq!(case.bench.clock_count() - begin, 2 * 60 + Decide::LATENCY as u64);
     case.bench.finish();

@@ -110,7 +110,8 @@ struct Case {
     is_offered: bool,
     /// A start that waits to go behind the heads already taken.
     start: Option<Checked>,
-    is_resting: bool,
+    /// QP of the head that was taken in the last clock, or of none for a start.
+    resting: Option<Option<u64>>,
     due: VecDeque<(u64, Checked)>,
     lives: u64,
     /// Clocks in which a head was taken.
@@ -129,7 +130,7 @@ impl Case {
             go,
             is_offered: false,
             start: None,
-            is_resting: false,
+            resting: None,
             due: VecDeque::new(),
             lives: 0,
             taken: vec![],
@@ -173,7 +174,9 @@ impl Case {
         self.bench.settle();
 
         let uut = &self.bench.uut;
-        assert_eq!(uut.head.ready.val(), go && !self.is_resting && self.start.is_none(), "clock {clock}");
+        let offered = uut.head.data.val().qpn.to_u64() % limits::QPS as u64;
+        let must_rest = self.resting.is_some_and(|last| last.is_none_or(|qpn| qpn == offered));
+        assert_eq!(uut.head.ready.val(), go && !must_rest && self.start.is_none(), "clock {clock}");
         let takes = self.is_offered && uut.head.ready.val();
         assert_eq!(uut.taken.val(), takes);
         let is_due = self.due.front().is_some_and(|(due, _)| *due == clock);
@@ -191,8 +194,8 @@ impl Case {
 
         // What happens at this edge: lookup of the old rows, then the broadcasts.
         let due = clock + KeyCheck::LATENCY as u64;
-        let starts = self.start.filter(|_| !self.is_resting);
-        self.is_resting = takes || starts.is_some();
+        let starts = self.start.filter(|_| self.resting.is_none());
+        self.resting = if takes { Some(Some(offered)) } else { starts.map(|_| None) };
         if let Some(start) = starts {
             self.due.push_back((due, start));
             self.start = None;
@@ -279,7 +282,7 @@ impl Case {
         self.tables = Tables::new();
         self.due.clear();
         self.start = None;
-        self.is_resting = false;
+        self.resting = None;
         self.wait_ready();
     }
 }
@@ -390,7 +393,7 @@ fn every_limit_of_a_region_holds_to_the_byte() {
 }
 
 #[test]
-fn a_head_is_taken_every_two_clocks_and_a_start_costs_two() {
+fn a_head_of_one_qp_is_taken_every_two_clocks_and_a_start_costs_two() {
     let mut case = Case::new("rx_key_check_rate", Stalls::none(), Stalls::none());
     case.set_up();
     case.heads.extend((0..60).map(|psn| (only(psn, 256), None)));
@@ -406,6 +409,17 @@ fn a_head_is_taken_every_two_clocks_and_a_start_costs_two() {
     expected[40..].iter_mut().for_each(|clock| *clock += 2);
     assert_eq!(case.taken, expected);
     assert_eq!(case.counts, [8, 0, 0, 0, 60, 60, 60]);
+    case.bench.finish();
+}
+
+#[test]
+fn heads_of_different_qps_are_taken_every_clock() {
+    let mut case = Case::new("rx_key_check_mixed", Stalls::none(), Stalls::none());
+    case.set_up();
+    case.heads.extend((0..60).map(|psn| (Head { qpn: 1 + psn % 3, ..only(psn, 256) }, None)));
+    let begin = case.bench.clock_count();
+    case.clocks(64);
+    assert_eq!(case.taken, Vec::from_iter(begin..begin + 60));
     case.bench.finish();
 }
 
