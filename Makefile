@@ -49,7 +49,7 @@ verilog: setup
 synth:
 	@ci/setup.sh synth
 	@$(MAKE) --no-print-directory verilog
-	nice .venv/bin/python scripts/synth.py $(CORE) --json-out build/synth/report.json
+	nice .venv/bin/python scripts/synth.py $(CORE) --uram --json-out build/synth/report.json
 
 route:
 	@ci/setup.sh synth

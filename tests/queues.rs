@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use verbena_abi::regs::Counter;
 use verbena_host::cq::{CompletionStatus, CqNotice};
-use verbena_host::{ArmKind, Completion, Cq, CqeStatus, Error, Qp, QpOptions, QpState, WriteFlags};
+use verbena_host::{access, ArmKind, Completion, Cq, CqeStatus, Error, Qp, QpOptions, QpState, WriteFlags};
 use verbena_sim::rng::Rng;
 use verbena_tests::pair::{check_done, Connection, Link, Options, Pair, Write};
 
@@ -219,13 +219,27 @@ fn sixty_four_queue_pairs_share_a_completion_queue() {
 }
 
 #[test]
-fn every_queue_pair_that_the_card_has_can_be_connected_and_used() {
+fn every_queue_pair_that_the_card_has_can_be_made_and_the_highest_are_used_like_the_lowest() {
     let mut pair = Pair::new(Options { mtu: 256, ..Options::default() });
-    let count = pair.ends[0].adapter.info().max_qps;
-    let mut connections: Vec<Connection> =
-        (0..count).map(|number| pair.connect(&Link { depth: 2, psn: [number, number], ..Link::default() })).collect();
+    let count = pair.ends[0].adapter.info().max_qps as usize;
+    let make = |number: usize| {
+        let end = &pair.ends[number];
+        let options = |index: usize| QpOptions { first_psn: Some(index as u32), ..QpOptions::sender(2) };
+        (0..count).map(|index| Qp::create_blocking(&end.pd, &end.cq, &end.cq, options(index)).unwrap()).collect::<Vec<_>>()
+    };
+    let all = [make(0), make(1)];
+    assert!(Qp::create_blocking(&pair.ends[0].pd, &pair.ends[0].cq, &pair.ends[0].cq, QpOptions::sender(2)).is_err(), "one too many");
+    // A spread of numbers, and both ends of it: all would take minutes.
+    let is_used = |index: usize| index < 100 || index % 16 == 0 || index + 100 >= count;
+    let mut connections: Vec<Connection> = (0..count)
+        .filter(|index| is_used(*index))
+        .map(|index| pair.join([0, 1].map(|number| all[number][index].clone()), [access::REMOTE_WRITE; 2]))
+        .collect();
     all_at_once(&mut pair, &mut connections, 2);
     pair.settle("two writes each way on every QP");
+    for qps in all {
+        qps.into_iter().enumerate().filter(|(index, _)| !is_used(*index)).for_each(|(_, qp)| qp.close_blocking().unwrap());
+    }
     pair.close(connections);
 }
 

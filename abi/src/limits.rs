@@ -4,7 +4,7 @@
 //! driver reads the registers. A build with other numbers needs a change here and nowhere else.
 
 /// log2 of the number of queue pairs.
-pub const LOG_QPS: usize = 9;
+pub const LOG_QPS: usize = 11;
 /// Queue pair numbers, of which those below [`FIRST_QPN`] are never used.
 pub const QPS: usize = 1 << LOG_QPS;
 /// Lowest usable QPN: the wire forbids 0, and 1 is the general services interface

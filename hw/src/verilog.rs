@@ -70,6 +70,45 @@ mod tests {
         );
     }
 
+    /// Returns the bits that one of `entries` objects takes in the memories whose names, without the core's, `is_theirs` accepts.
+    fn bits_of_one(verilog: &str, entries: usize, is_theirs: impl Fn(&str) -> bool) -> usize {
+        let (mut module, mut bits) = ("", 0);
+        for line in verilog.lines() {
+            if let Some(rest) = line.strip_prefix("module ") {
+                module = rest.split('(').next().unwrap().trim().strip_prefix("verbena_core$").unwrap_or("");
+            }
+            let Some((_, memory)) = line.split_once("reg [") else { continue };
+            let Some((width, rest)) = memory.split_once(":0] mem [0:") else { continue };
+            let last: usize = rest.trim_end_matches("];").parse().unwrap();
+            if is_theirs(module) && (last + 1) % entries == 0 {
+                bits += (width.parse::<usize>().unwrap() + 1) * (last + 1) / entries;
+            }
+        }
+        bits
+    }
+
+    #[test]
+    fn objects_cost_as_many_bits_as_the_docs_say() {
+        use verbena_abi::limits::{CQS, MRS, QPS};
+        let verilog = core();
+        let regions = ["rx$responder$check$mrs", "tx$key_check$mr_ram", "rx$responder$decide$lives", "control$command$mrs"];
+        let of_queues = |name: &str| name.starts_with("cqes$") && !name.starts_with("cqes$marks") || name.starts_with("events$");
+        let table = bits_of_one(&verilog, QPS, |name| name == "requester$completer$entries");
+        let pair = bits_of_one(&verilog, QPS, |name| !regions.contains(&name) && name != "requester$completer$entries");
+        let queue = bits_of_one(&verilog, CQS, |name| of_queues(name) || name == "control$command$cqs");
+        let region = bits_of_one(&verilog, MRS, |name| regions.contains(&name));
+        let page = include_str!("../../docs/synthesis.md");
+        for (what, bits) in [
+            ("queue pair, its state", pair),
+            ("queue pair, its outstanding requests", table),
+            ("completion queue", queue),
+            ("memory region", region),
+        ] {
+            let row = format!("| {what} | {bits} |");
+            assert!(page.contains(&row), "docs/synthesis.md has no row `{row}`");
+        }
+    }
+
     #[test]
     fn the_receive_front_has_one_outermost_module_with_plain_port_names() {
         let verilog = rx_front();
