@@ -11,6 +11,7 @@ use std::hash::{Hash, Hasher};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 
 use super::bench::Port;
@@ -18,6 +19,8 @@ use super::bench::Port;
 /// Models that are being built: a bench of the same block waits, one of another block builds beside it.
 static BUILDING: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
 static BUILT: Condvar = Condvar::new();
+/// Runs so far.
+static RUNS: AtomicUsize = AtomicUsize::new(0);
 
 /// The right to build a model, handed on when it is dropped, be it in a panic.
 struct Turn(u64);
@@ -42,7 +45,9 @@ impl Drop for Turn {
 /// Fails unless the verilated block gives the recorded outputs on every clock.
 pub(super) fn check(name: &str, verilog: &str, ports: &[Port], trace: &[Vec<String>]) {
     let program = build(name, verilog, ports);
-    let stimulus = program.with_file_name(format!("{name}-{}.stimulus", std::process::id()));
+    // A file of its own for each run: two tests may have the same model and the same name.
+    let number = RUNS.fetch_add(1, Ordering::Relaxed);
+    let stimulus = program.with_file_name(format!("{name}-{}-{number}.stimulus", std::process::id()));
     let mut file = std::io::BufWriter::new(fs::File::create(&stimulus).expect("the stimulus file can be written"));
     for values in trace {
         writeln!(file, "{}", values.join(" ")).expect("the stimulus file can be written");
