@@ -360,8 +360,11 @@ impl Bench {
         let mut missing = 0;
         let mut open: [Vec<usize>; 2] = self.sources.each_ref().map(|source| (0..source.queues.len()).collect());
         let mut last = self.world.clock();
+        let mut arrived = self.arrived();
         loop {
-            let mut is_news = false;
+            // Queues take turns, so all of them may be done at the same time, long after the first byte.
+            let mut is_news = arrived != self.arrived();
+            arrived = self.arrived();
             for (source, open) in self.sources.iter_mut().zip(&mut open) {
                 let before = open.len();
                 let mut failed = None;
