@@ -18,7 +18,7 @@ from collections import defaultdict
 
 # Alveo U50 (xcu50-fsvh2104-2-e).
 DEVICE = {"lut": 872_000, "ff": 1_743_000, "bram36": 1344, "uram": 640}
-LUT_LIMIT = 100_000
+LUT_LIMIT = 80_000
 # A block of the second level gets a row of its own if it is made of this many modules; smaller ones count for their parent.
 PARTS_OF_A_ROW = 8
 
@@ -225,7 +225,7 @@ def longest_paths(netlist, block_of):
     if done != len(inputs):
         raise Failure(f"{len(inputs) - done} mapped cells are in a loop")
 
-    longest, worst = defaultdict(int), (0, None, None)
+    worst = {}
     for name, cell in cells.items():
         kind = cell["type"]
         if not (CLOCKED.match(kind) or kind.startswith("RAM")):
@@ -238,17 +238,16 @@ def longest_paths(netlist, block_of):
                 if source is None:
                     continue
                 block = block_of(name)
-                longest[block] = max(longest[block], level[source])
-                if level[source] > worst[0]:
-                    worst = (level[source], name, source)
-    path = []
-    if worst[1] is not None:
-        path, at = [worst[1]], worst[2]
+                if block not in worst or level[source] > worst[block][0]:
+                    worst[block] = (level[source], name, source)
+    paths = {}
+    for block, (levels, end, at) in worst.items():
+        path = [end]
         while at is not None:
             path.append(at)
             at = before.get(at)
-        path.reverse()
-    return longest, worst[0], path, unknown
+        paths[block] = (levels, path[::-1])
+    return paths, unknown
 
 
 def name_of(netlist):
@@ -298,6 +297,7 @@ def main():
     parser.add_argument("--out", default="build/synth", metavar="DIR", help="where the log and the netlist go (default: %(default)s)")
     parser.add_argument("--check-only", action="store_true", help="check for latches, loops and drivers, do not map")
     parser.add_argument("--max-levels", type=int, metavar="N", help="also fail if a path has more LUT levels than this")
+    parser.add_argument("--paths", action="store_true", help="print the longest path of every block, not only of the core; the JSON report has them all")
     parser.add_argument("--uram", action="store_true", help="let large memories become UltraRAM; without it they become block RAM")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
     parser.add_argument("--json-out", metavar="FILE", help="write the JSON object to this file as well")
@@ -354,9 +354,9 @@ def measure(netlist, top, blocks):
     own = defaultdict(Row)
     for name, cell in netlist["cells"].items():
         own[block_of(name)].add(cell["type"])
-    longest, levels, path, unknown = longest_paths(netlist, block_of)
-    for block, value in longest.items():
-        own[block].levels = value
+    paths, unknown = longest_paths(netlist, block_of)
+    for block, (levels, _) in paths.items():
+        own[block].levels = levels
     rows = []
     total = Row()
     for block in sorted(set(own) | known | {()}):
@@ -371,8 +371,14 @@ def measure(netlist, top, blocks):
     if own[()].lut or own[()].ff:
         rows.append((("(between blocks)",), own[()]))
     name = name_of(netlist)
-    steps = [{"cell": netlist["cells"][cell]["type"], "net": name(netlist["cells"][cell]) or f"{plain(cell).split('$')[0]}(unnamed)"} for cell in path]
-    return {"rows": rows, "total": total, "levels": levels, "path": steps, "unknown": sorted(unknown)}
+
+    def step(cell):
+        return {"cell": netlist["cells"][cell]["type"], "net": name(netlist["cells"][cell]) or f"{plain(cell).split('$')[0]}(unnamed)"}
+
+    named = [{"block": ".".join(block), "levels": levels, "cells": [step(cell) for cell in path]} for block, (levels, path) in paths.items()]
+    named.sort(key=lambda path: (-path["levels"], path["block"]))
+    levels = named[0]["levels"] if named else 0
+    return {"rows": rows, "total": total, "levels": levels, "paths": named, "unknown": sorted(unknown)}
 
 
 def report(result, arguments):
@@ -392,7 +398,7 @@ def report(result, arguments):
         if total is not None:
             out["total"] = total.figures()
             out["blocks"] = [{"block": ".".join(path), **row.figures()} for path, row in result["rows"]]
-            out["longest_path"] = {"levels": result["levels"], "cells": result["path"]}
+            out["longest_paths"] = result["paths"]
         if arguments.json_out:
             with open(arguments.json_out, "w") as file:
                 json.dump(out, file, indent=1)
@@ -401,9 +407,11 @@ def report(result, arguments):
     if not arguments.json:
         if total is not None:
             print(table(result["rows"], total, DEVICE))
-            print(f"\nlimit: {LUT_LIMIT:,} LUTs\n\nlongest path, {result['levels']} LUT levels:")
-            for step in result["path"]:
-                print(f"  {step['cell']:10} {step['net']}")
+            print(f"\nlimit: {LUT_LIMIT:,} LUTs")
+            for path in result["paths"][: None if arguments.paths else 1]:
+                print(f"\nlongest path that ends in {path['block'] or 'the core itself'}, {path['levels']} LUT levels:")
+                for step in path["cells"]:
+                    print(f"  {step['cell']:10} {step['net']}")
             print()
         for failure in failures:
             print(f"FAILED  {failure}")
