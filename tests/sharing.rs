@@ -5,6 +5,8 @@ use verbena_host::{Completion, Qp, QpOptions, QpPeer, Sge, WriteFlags};
 use verbena_tests::pair::{check_done, Connection, Link, Options, Pair, Write};
 
 const MIB: u32 = 1 << 20;
+/// Queue pairs with short messages beside one with long ones.
+const SHORT: f64 = 255.0;
 
 /// A queue pair that is kept busy with messages of one size.
 struct Flow {
@@ -62,17 +64,17 @@ fn pair() -> Pair {
 }
 
 #[test]
-fn a_queue_pair_with_long_messages_gets_its_turns_and_no_more_among_63_with_short_ones() {
+fn a_queue_pair_with_long_messages_gets_its_turns_and_no_more_among_255_with_short_ones() {
     let pair = pair();
     let mut flows: Vec<Flow> =
-        (0..64).map(|index| Flow::new(&pair, if index == 0 { MIB } else { 64 }, if index == 0 { 4 } else { 64 }, index)).collect();
+        (0..256).map(|index| Flow::new(&pair, if index == 0 { MIB } else { 64 }, if index == 0 { 4 } else { 64 }, index)).collect();
     let (completed, payload) = measure(&pair, &mut flows, 60_000);
     let short: u64 = completed[1..].iter().sum();
     let long_bytes = payload - 64 * short;
-    // A round: one turn of 32 KiB and 63 turns of eight requests. What is fetched ahead goes before a message that goes on.
-    let ahead = (FETCH_AHEAD / FETCH_BATCH) as f64 / 63.0;
+    // A round: one turn of 32 KiB and 255 turns of eight requests. What is fetched ahead goes before a message that goes on.
+    let ahead = (FETCH_AHEAD / FETCH_BATCH) as f64 / SHORT;
     let rounds = long_bytes as f64 / TURN_BYTES as f64;
-    let share = short as f64 / 63.0 / FETCH_BATCH as f64 / rounds;
+    let share = short as f64 / SHORT / FETCH_BATCH as f64 / rounds;
     println!("{rounds:.1} rounds; {share:.3} turns of each other queue pair in a round");
     assert!(rounds > 5.0, "{rounds} turns of the long messages");
     assert!((0.85..1.15 + ahead).contains(&share), "{share} turns of a short queue pair for each of the long one");
