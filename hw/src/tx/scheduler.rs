@@ -546,6 +546,27 @@ mod tests {
         bench.uut.reset.next = false;
     }
 
+    /// The segmenter's side: it begins a request every clock.
+    #[derive(Default)]
+    struct Segmenter {
+        waiting: u64,
+    }
+
+    impl Segmenter {
+        fn before(&mut self, bench: &mut Bench<Scheduler>) {
+            bench.uut.begun.next = self.waiting > 0;
+            self.waiting = self.waiting.saturating_sub(1);
+        }
+
+        /// Takes note of what is fetched in this clock, if it is taken; returns it.
+        fn after(&mut self, bench: &Bench<Scheduler>) -> Option<Fetch> {
+            let port = &bench.uut.fetch;
+            let fetch = (port.valid.val() && port.ready.val()).then(|| port.data.val());
+            self.waiting += fetch.map_or(0, |fetch| fetch.count.to_u64());
+            fetch
+        }
+    }
+
     /// A send queue: log2 of its depth, its units, and how far it was fetched.
     #[derive(Clone, Copy)]
     struct Queue {
@@ -605,7 +626,7 @@ mod tests {
             let mut fetch = Monitor::new(Stalls::new(seed + 30));
             let (mut rung, mut bad, mut expected_bad, mut seen, mut total) = (0, 0, 0, 0, 0);
             let mut clock = 0;
-            let mut waiting = 0;
+            let mut segmenter = Segmenter::default();
             while clock < limit && !(rung == 150 && bell.is_done() && queues.iter().all(|queue| queue.fetched == queue.posted)) {
                 // The host rings within the depth behind what is known to be fetched; sometimes it does not.
                 if bell.is_done() && rung < 150 {
@@ -626,8 +647,7 @@ mod tests {
                         bell.queue.push_back(SqBell { qpn: (qpn as u64).into(), index: queue.posted.into() });
                     }
                 }
-                bench.uut.begun.next = waiting > 0;
-                waiting -= u64::from(waiting > 0);
+                segmenter.before(&mut bench);
                 bell.before(&mut bench.uut.bell);
                 read.before(&mut bench.uut.read);
                 fetch.before(&mut bench.uut.fetch);
@@ -636,11 +656,10 @@ mod tests {
                 read.after(&bench.uut.read);
                 fetch.after(&bench.uut.fetch);
                 bad += usize::from(bench.uut.bad_bell.val());
+                segmenter.after(&bench);
                 bench.edge();
                 let until = read.got.len().min(fetch.got.len());
-                let followed = follow(&mut queues, &fetch.got[seen..until], &read.got[seen..until]);
-                total += followed;
-                waiting += followed;
+                total += follow(&mut queues, &fetch.got[seen..until], &read.got[seen..until]);
                 seen = until;
                 clock += 1;
             }
@@ -710,16 +729,15 @@ mod tests {
             bench.uut.read.ready.next = true;
             bench.uut.fetch.ready.next = true;
             let (mut order, mut clocks) = (vec![], vec![]);
-            let mut waiting = 0;
+            let mut segmenter = Segmenter::default();
             for _ in 0..240 {
-                bench.uut.begun.next = waiting > 0;
-                waiting -= u64::from(waiting > 0);
-                if bench.uut.fetch.valid.val() {
-                    waiting += bench.uut.fetch.data.val().count.to_u64();
-                    order.push(bench.uut.fetch.data.val().qpn.to_u64());
+                segmenter.before(&mut bench);
+                bench.settle();
+                if let Some(fetch) = segmenter.after(&bench) {
+                    order.push(fetch.qpn.to_u64());
                     clocks.push(bench.clock_count());
                 }
-                bench.cycles(1);
+                bench.edge();
             }
             assert_eq!(order.len() as u64, busy * posted / 8);
             let gap = if busy == 1 { 6 } else { 4 };
@@ -764,14 +782,11 @@ mod tests {
         // As deep as the queue is allowed, one more is not.
         assert!(is_refused(&mut bench, 1, 30 + 513));
         assert!(!is_refused(&mut bench, 1, 30 + 512));
-        let mut waiting = 0;
+        let mut segmenter = Segmenter::default();
         for _ in 0..900 {
-            bench.uut.begun.next = waiting > 0;
-            waiting -= u64::from(waiting > 0);
+            segmenter.before(&mut bench);
             bench.settle();
-            if bench.uut.fetch.valid.val() {
-                waiting += bench.uut.fetch.data.val().count.to_u64();
-            }
+            segmenter.after(&bench);
             bench.edge();
         }
         bench.uut.query_qpn.next = 1u64.into();
@@ -866,7 +881,7 @@ mod tests {
         let mut fetch = Monitor::new(Stalls::new(9));
         // The segmenter's side: what comes next of each queue pair, and whether the scheduler waits for a report.
         let (mut posted, mut due, mut is_long) = ([0u64; PAIRS], [0u64; PAIRS], [false; PAIRS]);
-        let (mut seen, mut stale, mut turns, mut waiting) = (0, 0, 0, 0);
+        let (mut seen, mut stale, mut turns, mut segmenter) = (0, 0, 0, Segmenter::default());
         let mut clock = 0;
         while due != [600; PAIRS] {
             clock += 1;
@@ -876,8 +891,7 @@ mod tests {
                 posted[qpn] = (posted[qpn] + random.random() % 12).min(due[qpn] + 64).min(600);
                 bell.queue.push_back(SqBell { qpn: (qpn as u64).into(), index: posted[qpn].into() });
             }
-            bench.uut.begun.next = waiting > 0;
-            waiting -= u64::from(waiting > 0);
+            segmenter.before(&mut bench);
             bell.before(&mut bench.uut.bell);
             reports.before(&mut bench.uut.rewind);
             read.before(&mut bench.uut.read);
@@ -887,11 +901,11 @@ mod tests {
             reports.after(&bench.uut.rewind);
             read.after(&bench.uut.read);
             fetch.after(&bench.uut.fetch);
+            segmenter.after(&bench);
             assert!(!bench.uut.bad_bell.val());
             bench.edge();
             for fetch in &fetch.got[seen..] {
                 let (qpn, count) = (fetch.qpn.index(), fetch.count.to_u64());
-                waiting += count;
                 for index in fetch.index.to_u64()..fetch.index.to_u64() + count {
                     if index != due[qpn] {
                         stale += 1;
