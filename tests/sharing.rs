@@ -1,6 +1,7 @@
 //! How queue pairs share the wire: turns of eight requests or 32 KiB, whatever the size of a message and whoever is silent.
 
 use verbena_abi::limits::{FETCH_AHEAD, FETCH_BATCH, TURN_BYTES};
+use verbena_abi::regs::Counter;
 use verbena_host::{Completion, Qp, QpOptions, QpPeer, Sge, WriteFlags};
 use verbena_tests::pair::{check_done, Connection, Link, Options, Pair, Write};
 
@@ -133,6 +134,8 @@ fn a_silent_peer_costs_the_others_nothing() {
         pair.run(if has_silent { 120_000 } else { 100 });
         let mut flows: Vec<Flow> = (0..16).map(|index| Flow::new(&pair, 256, 64, index)).collect();
         payloads[payload] = measure(&pair, &mut flows, 20_000).1;
+        let ignored = pair.ends[1].adapter.read_counters().get(Counter::RxNoQp);
+        assert_eq!(ignored > 500, has_silent, "{ignored} packets of the silent one's requests came for nobody");
         drop(silent);
     }
     println!("{} bytes without, {} bytes with a silent peer", payloads[0], payloads[1]);

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `desc` | sink | request packets, in order |
 //! | `ack` | sink | acknowledgements and NAKs |
-//! | `payload_entered` | in | the last line of a packet's payload has gone into the payload FIFO |
+//! | `payload_entered` | in | the last line of a packet's payload is taken from memory, and in the payload FIFO before its header is built |
 //! | `packet` | source | what is sent, in order |
 //! | `finished` | out | requests whose payload is all on the card, modulo 2^16 |
 //! | `sent`, `sent_ack`, `sent_nak` | out | one clock for each, for the counters |

@@ -8,7 +8,7 @@
 //! | `line_in` | sink | what they bring: the lines that each part touches |
 //! | `inline` | sink | lines of inline data, in the order of their parts; nothing is read for these |
 //! | `line` | source | payload lines: zero outside the payload, `last` on each packet's last |
-//! | `announces` | out | a packet's last line is under way: it is offered two clocks later, if those before it are taken |
+//! | `announces` | out | a packet's last line is under way: it is offered three clocks later, if those before it are taken |
 //!
 //! A line of a part is rotated by the same amount, whatever its place in the part: the difference
 //! between where the payload stands and where the part begins. The rotated bytes fill the line
@@ -447,6 +447,8 @@ mod tests {
         let mut inline = Driver::new(work.inline.iter().copied(), inline);
         let mut line = Monitor::new(line);
         let (mut served, mut start, mut first) = (0, None, None);
+        // Clocks in which a packet's last line was announced, and in which it was taken.
+        let (mut announced, mut ended) = (vec![], vec![]);
         for clock in 0..limit {
             part.before(&mut bench.uut.part);
             read.before(&mut bench.uut.read);
@@ -461,6 +463,9 @@ mod tests {
             line.after(&bench.uut.line);
             start = start.or((bench.uut.line_in.valid.val() && bench.uut.line_in.ready.val()).then_some(clock));
             first = first.or(bench.uut.line.valid.val().then_some(clock));
+            announced.extend(bench.uut.announces.val().then_some(clock));
+            let port = &bench.uut.line;
+            ended.extend((port.valid.val() && port.ready.val() && port.data.val().last).then_some(clock));
             for req in &read.got[served..] {
                 line_in.queue.extend(work.serve(req));
             }
@@ -478,6 +483,9 @@ mod tests {
                 let reads: Vec<_> = from_memory.map(|part| ReadReq { addr: part.addr, len: part.len }).collect();
                 assert_eq!(read.got, reads);
                 let packets = work.parts.iter().filter(|part| part.last).count();
+                assert_eq!((announced.len(), ended.len()), (packets, packets));
+                let leads = announced.iter().zip(&ended).map(|(announced, ended)| ended.checked_sub(*announced));
+                assert_eq!(leads.min(), Some(Some(3)), "the nearest announcement is three clocks ahead, none is late");
                 assert_eq!(line.got.iter().filter(|line| line.last).count(), packets);
                 if line.got.len() == work.lines.len() && work.parts.last().is_some_and(|part| !part.is_void) {
                     assert!(inline.is_done(), "inline data of what is not sent is thrown away");

@@ -2,7 +2,7 @@
 //!
 //! Descriptors wait in a FIFO of 256 packets and payload in one of 512 lines, so that enough host
 //! reads are under way at a latency of a microsecond. Everything before them works ahead; what
-//! waits behind them is complete. Inline data goes straight from `Decode` to `Gather`, through a FIFO
+//! waits behind them is complete, or its last line is in the rotation. Inline data goes straight from `Decode` to `Gather`, through a FIFO
 //! of 512 lines, since its part of a packet may wait there behind others that are read from memory.
 
 use rust_hdl::prelude::*;
