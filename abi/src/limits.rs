@@ -39,6 +39,8 @@ pub const PDS: usize = 1 << 16;
 pub const LOG_SQ_DEPTH: usize = 9;
 /// Deepest send queue, in requests; also the most requests of one QP that are under way at once.
 pub const SQ_DEPTH: usize = 1 << LOG_SQ_DEPTH;
+/// log2 of the deepest receive queue, in requests. The driver keeps receives: no operation that this build executes takes one.
+pub const LOG_RQ_DEPTH: usize = LOG_SQ_DEPTH;
 /// log2 of the deepest completion queue, in entries.
 pub const LOG_CQ_DEPTH: usize = 16;
 /// Deepest completion queue, in entries.

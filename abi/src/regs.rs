@@ -172,10 +172,11 @@ registers! {
             [31:0] COUNT,
         }
         /// Queue depths.
-        CapQueues @ 0x0030, Ro, reset ((limits::LOG_EQ_DEPTH as u32) << 24) | ((limits::LOG_CQ_DEPTH as u32) << 16) | limits::LOG_SQ_DEPTH as u32, {
+        CapQueues @ 0x0030, Ro, reset ((limits::LOG_EQ_DEPTH as u32) << 24) | ((limits::LOG_CQ_DEPTH as u32) << 16) | ((limits::LOG_RQ_DEPTH as u32) << 8) | limits::LOG_SQ_DEPTH as u32, {
             /// log2 of the deepest send queue, requests.
             [7:0] LOG_SQ,
-            /// log2 of the deepest receive queue, requests; 0: no receive queues.
+            /// log2 of the deepest receive queue, requests; 0: no receive queues. The driver keeps them and flushes them: this
+            /// build executes no operation that takes a receive.
             [15:8] LOG_RQ,
             /// log2 of the deepest completion queue, entries.
             [23:16] LOG_CQ,
@@ -183,7 +184,7 @@ registers! {
             [31:24] LOG_EQ,
         }
         /// Scatter/gather entries of a request.
-        CapSges @ 0x0034, Ro, reset limits::MAX_SGES as u32, {
+        CapSges @ 0x0034, Ro, reset ((limits::MAX_SGES as u32) << 8) | limits::MAX_SGES as u32, {
             /// Most in an initiator request.
             [7:0] INITIATOR,
             /// Most in a receive request.

@@ -1,5 +1,6 @@
 //! One opened card: its limits, its addresses, its counters, and the numbers of its objects.
 
+use std::collections::VecDeque;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -200,6 +201,9 @@ pub(crate) struct NumberSpace {
     pub(crate) key_tags: Vec<u8>,
 }
 
+/// Work for [`Adapter::process_events`].
+pub(crate) type Deferred = Box<dyn FnOnce() + Send>;
+
 /// Selects one kind in a [`NumberSpace`].
 pub(crate) type Kind = fn(&mut NumberSpace) -> &mut Numbers;
 
@@ -212,6 +216,8 @@ pub struct Adapter {
     pub(crate) events: EventQueue,
     pub(crate) numbers: Mutex<NumberSpace>,
     pub(crate) anomalies: Anomalies,
+    /// What is to run inside [`Adapter::process_events`] though no event of the card says so.
+    deferred: Mutex<VecDeque<Deferred>>,
     qps: Mutex<Vec<Weak<Qp>>>,
     cqs: Mutex<Vec<Weak<Cq>>>,
 }
@@ -275,6 +281,7 @@ impl Adapter {
             events: EventQueue::new(ring, memory),
             numbers: Mutex::new(numbers),
             anomalies: Anomalies::default(),
+            deferred: Mutex::default(),
             qps,
             cqs,
         }))
@@ -396,7 +403,7 @@ impl Adapter {
     pub fn close_blocking(self: Arc<Self>) -> Result<(), Error> {
         let adapter = &self;
         let closed = adapter.wait_for("the objects of the adapter to be closed", || {
-            (lock(&adapter.window).is_idle() && Arc::strong_count(adapter) == 1).then_some(())
+            (lock(&adapter.window).is_idle() && lock(&adapter.deferred).is_empty() && Arc::strong_count(adapter) == 1).then_some(())
         });
         match closed {
             Err(Error::Timeout { what, rounds, state }) => {
@@ -405,6 +412,21 @@ impl Adapter {
             }
             other => other,
         }
+    }
+
+    /// Lets `work` run inside the next [`Adapter::process_events`], where callbacks belong. Never runs it on the caller's stack.
+    pub(crate) fn defer(&self, work: impl FnOnce() + Send + 'static) {
+        lock(&self.deferred).push_back(Box::new(work));
+    }
+
+    /// Runs what was deferred up to now; what that defers in turn waits for the next call. Returns how much it was.
+    pub(crate) fn run_deferred(&self) -> usize {
+        let work = std::mem::take(&mut *lock(&self.deferred));
+        let count = work.len();
+        for run in work {
+            run();
+        }
+        count
     }
 
     pub(crate) fn bar(&self) -> &dyn Bar {

@@ -150,6 +150,28 @@ impl Qp {
     /// Fails inline with [`Error::WrongState`], [`Error::ChangeUnderWay`], the errors of a command, or those that
     /// name a value of `peer`; `done` gets the card's refusal or [`Error::Cancelled`] after a flush.
     pub fn connect(self: &Arc<Self>, peer: &QpPeer, done: impl FnOnce(Result<(), Error>) + Send + 'static) -> Result<Submitted, Error> {
+        self.connect_up_to(peer, QpState::Rts, Box::new(done))
+    }
+
+    /// Does the first half of [`Qp::connect`]: the QP answers the peer's requests, and sends none before [`Qp::activate`].
+    pub fn prepare(self: &Arc<Self>, peer: &QpPeer, done: impl FnOnce(Result<(), Error>) + Send + 'static) -> Result<Submitted, Error> {
+        self.connect_up_to(peer, QpState::Rtr, Box::new(done))
+    }
+
+    /// Does the second half of [`Qp::connect`]: takes the QP from RTR to RTS. Errors as there.
+    pub fn activate(self: &Arc<Self>, done: impl FnOnce(Result<(), Error>) + Send + 'static) -> Result<Submitted, Error> {
+        step(self, self.context(), QpState::Rts, QpState::Rts, Box::new(done))
+    }
+
+    /// Puts a QP that was never used back to RESET, so that it can be connected anew; `done` is called in any case.
+    pub fn give_up_connecting(self: &Arc<Self>, done: impl FnOnce() + Send + 'static) {
+        if self.state() == QpState::Reset {
+            return done();
+        }
+        give_up(self, Error::Cancelled { qpn: self.qpn() }, Box::new(|_| done()));
+    }
+
+    fn connect_up_to(self: &Arc<Self>, peer: &QpPeer, last: QpState, done: Callback<()>) -> Result<Submitted, Error> {
         let state = self.state();
         if state != QpState::Reset {
             return Err(Error::WrongState { qpn: self.qpn(), state, needed: "RESET" });
@@ -157,7 +179,7 @@ impl Qp {
         let adapter = self.pd().adapter();
         let mut context = self.context();
         peer.apply(&mut context, adapter.config(), adapter.info().max_mtu_bytes)?;
-        step(self, context, QpState::Init, Box::new(done))
+        step(self, context, QpState::Init, last, done)
     }
 
     /// Does what [`Qp::connect`] does and waits for the result; see [`crate::Adapter::block_on`] for bound and errors.
@@ -167,16 +189,16 @@ impl Qp {
     }
 }
 
-/// Takes one step, and the next one when it is done.
-fn step(qp: &Arc<Qp>, mut context: CmdQp, state: QpState, done: Callback<()>) -> Result<Submitted, Error> {
+/// Takes one step, and when it is done the next one, up to `last`.
+fn step(qp: &Arc<Qp>, mut context: CmdQp, state: QpState, last: QpState, done: Callback<()>) -> Result<Submitted, Error> {
     context.state = state as u8;
     let next = Arc::clone(qp);
     qp.modify(context, move |outcome| {
         let following = match (outcome, state) {
             (Err(error), _) => return give_up(&next, error, done),
+            (Ok(()), reached) if reached == last => return done(Ok(())),
             (Ok(()), QpState::Init) => QpState::Rtr,
-            (Ok(()), QpState::Rtr) => QpState::Rts,
-            (Ok(()), _) => return done(Ok(())),
+            (Ok(()), _) => QpState::Rts,
         };
         // The callback must be called once, whether the next step fails now or later; so it waits in a slot.
         let slot = Arc::new(std::sync::Mutex::new(Some(done)));
@@ -186,7 +208,7 @@ fn step(qp: &Arc<Qp>, mut context: CmdQp, state: QpState, done: Callback<()>) ->
                 done(outcome);
             }
         };
-        if let Err(error) = step(&next, context, following, Box::new(call)) {
+        if let Err(error) = step(&next, context, following, last, Box::new(call)) {
             if let Some(done) = crate::lock(&slot).take() {
                 give_up(&next, error, done);
             }

@@ -13,6 +13,7 @@ use crate::command::{CloseCallback, CloseStatus, Command, Submitted};
 use crate::dma::DmaBuffer;
 use crate::error::Error;
 use crate::lock;
+use crate::rq::RqShared;
 use crate::sq::SqShared;
 
 /// Offset of the phase byte of an entry.
@@ -42,6 +43,15 @@ impl CompletionStatus {
     }
 }
 
+/// What a completed request was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// A send request.
+    Send(WqeOp),
+    /// A receive.
+    Receive,
+}
+
 /// One completed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
@@ -54,7 +64,7 @@ pub struct Completion {
     /// How it ended.
     pub status: CompletionStatus,
     /// What it was.
-    pub op: WqeOp,
+    pub op: Operation,
     /// AETH syndrome that caused the status, or 0.
     pub syndrome: u8,
 }
@@ -62,7 +72,7 @@ pub struct Completion {
 impl Default for Completion {
     /// Returns what fills a slice that is to be polled into; no request completes like this.
     fn default() -> Self {
-        Self { qpn: 0, qp_context: 0, context: 0, status: CompletionStatus::Unknown(0xFF), op: WqeOp::Write, syndrome: 0 }
+        Self { qpn: 0, qp_context: 0, context: 0, status: CompletionStatus::Unknown(0xFF), op: Operation::Send(WqeOp::Write), syndrome: 0 }
     }
 }
 
@@ -71,7 +81,7 @@ impl Default for Completion {
 pub enum CqNotice {
     /// The arm was satisfied. The CQ is not armed any more.
     Completion,
-    /// The card found the ring full: the CQ and its QPs are dead, nothing more will be reported.
+    /// The card found the ring full: the CQ and its QPs are dead, nothing more will be reported. Told to whoever has armed, or arms.
     Overrun,
 }
 
@@ -88,6 +98,8 @@ pub struct Cq {
     reader: Mutex<Reader>,
     callback: Option<CqCallback>,
     is_dead: AtomicBool,
+    /// Some receive queue may have flushed receives to give.
+    has_flushed: AtomicBool,
     on_close: Mutex<Vec<CloseCallback>>,
 }
 
@@ -97,8 +109,12 @@ pub struct Cq {
 struct Reader {
     /// Free-running index of the next entry to read.
     consumer: u32,
-    /// The arm that the card has, for the rules of arming twice.
+    /// The arm that is in force. The card has it too, but for [`ArmKind::Errors`].
     armed: Option<ArmKind>,
+    /// A notification of what the driver itself has to tell is deferred.
+    is_wake_deferred: bool,
+    /// Receive queues that complete here. One whose QP is gone stays until its flushed receives were polled.
+    receivers: Vec<Arc<RqShared>>,
     /// Send queues that complete here, by QPN.
     senders: BTreeMap<u32, Arc<SqShared>>,
     /// Completions of QPs that were destroyed before their entries were polled, by index of the entry.
@@ -150,6 +166,7 @@ impl Cq {
                 reader: Mutex::default(),
                 callback,
                 is_dead: AtomicBool::new(false),
+                has_flushed: AtomicBool::new(false),
                 on_close: Mutex::default(),
             });
             adapter.enter_cq(cqn, Arc::downgrade(&cq));
@@ -194,6 +211,9 @@ impl Cq {
         let mut reader = lock(&self.reader);
         let start = reader.consumer;
         let mut filled = 0;
+        if self.has_flushed.load(Ordering::Relaxed) {
+            filled = self.take_flushed(&mut reader, out);
+        }
         while filled < out.len() {
             let Some(cqe) = self.entry(reader.consumer) else { break };
             let index = reader.consumer;
@@ -214,7 +234,7 @@ impl Cq {
             self.adapter.bar().write32(Doorbell::CqConsumer.offset(self.cqn), index);
         }
         // Only now, for the same reason: another thread may be posting, and waits for nothing but a free slot.
-        for completion in &out[..filled] {
+        for completion in out[..filled].iter().filter(|completion| completion.op != Operation::Receive) {
             if let Some(sender) = reader.senders.get(&completion.qpn) {
                 sender.release();
             }
@@ -223,18 +243,70 @@ impl Cq {
     }
 
     /// Asks for one call of the callback when a completion of `kind` is written that was not polled
-    /// yet; at once if there is one already.
+    /// yet; soon, but not on the caller's stack, if there is one already.
     ///
-    /// Arming again before the callback keeps the wider of both kinds. Does nothing on a dead CQ.
-    pub fn arm(&self, kind: ArmKind) {
-        if self.is_dead() {
-            return;
-        }
+    /// [`ArmKind::Errors`] asks for errors of the CQ itself; the other kinds include them. Arming again before
+    /// the callback keeps the wider of both kinds. An arm of a dead CQ is answered with [`CqNotice::Overrun`].
+    pub fn arm(self: &Arc<Self>, kind: ArmKind) {
         let mut reader = lock(&self.reader);
         let kind = reader.armed.map_or(kind, |armed| wider(armed, kind));
         reader.armed = Some(kind);
+        if self.is_dead() {
+            return self.defer_wake(&mut reader);
+        }
+        if kind == ArmKind::Errors {
+            return;
+        }
         // The card compares the index with its own and raises the event itself if an entry came in between.
         self.adapter.bar().write32(Doorbell::CqArm.offset(self.cqn), kind.word(reader.consumer));
+        if self.has_flushed.load(Ordering::SeqCst) {
+            self.defer_wake(&mut reader);
+        }
+    }
+
+    /// A receive queue has flushed receives: they are polled from now on, and satisfy an arm, as cancelled requests do.
+    pub(crate) fn receives_flushed(self: &Arc<Self>) {
+        self.has_flushed.store(true, Ordering::SeqCst);
+        let mut reader = lock(&self.reader);
+        if matches!(reader.armed, Some(ArmKind::Any | ArmKind::Solicited)) {
+            self.defer_wake(&mut reader);
+        }
+    }
+
+    /// Has the callback called where callbacks belong.
+    fn defer_wake(self: &Arc<Self>, reader: &mut Reader) {
+        if reader.is_wake_deferred {
+            return;
+        }
+        reader.is_wake_deferred = true;
+        let cq = Arc::clone(self);
+        self.adapter.defer(move || {
+            lock(&cq.reader).is_wake_deferred = false;
+            if cq.is_dead() {
+                Self::call_back(&cq, CqNotice::Overrun);
+            } else if cq.has_flushed.load(Ordering::SeqCst) {
+                Self::call_back(&cq, CqNotice::Completion);
+            }
+        });
+    }
+
+    /// Moves receives that were flushed into `out` and returns how many.
+    fn take_flushed(&self, reader: &mut Reader, out: &mut [Completion]) -> usize {
+        // Before the look: a receive that is posted after it, into a queue that is stopped, sets it again.
+        self.has_flushed.store(false, Ordering::SeqCst);
+        let mut filled = 0;
+        for receiver in &reader.receivers {
+            while filled < out.len() {
+                let Some(completion) = receiver.take_flushed() else { break };
+                out[filled] = completion;
+                filled += 1;
+            }
+        }
+        if filled == out.len() {
+            self.has_flushed.store(true, Ordering::SeqCst);
+        }
+        reader.receivers.retain(|receiver| !receiver.is_over());
+        filled
     }
 
     /// Closes the CQ. It leaves the card when the last handle and the last QP are gone; then `done` is called.
@@ -251,29 +323,50 @@ impl Cq {
 
     /// The card raised the event of an arm.
     pub(crate) fn notified(cq: &Arc<Self>) {
-        // Before the callback, which usually arms again.
-        lock(&cq.reader).armed = None;
-        if let Some(callback) = &cq.callback {
-            callback(cq, CqNotice::Completion);
-        }
+        Self::call_back(cq, CqNotice::Completion);
     }
 
     /// The card found the ring full.
     pub(crate) fn overran(cq: &Arc<Self>) {
         tracing::error!(cqn = cq.cqn, "completion queue overrun: the CQ and its QPs are dead");
         cq.is_dead.store(true, Ordering::Release);
-        let senders: Vec<Arc<SqShared>> = lock(&cq.reader).senders.values().cloned().collect();
+        let (senders, receivers) = {
+            let reader = lock(&cq.reader);
+            (reader.senders.values().cloned().collect::<Vec<_>>(), reader.receivers.clone())
+        };
         for sender in senders {
             sender.enter_error(cq.adapter.bar());
         }
+        for receiver in receivers {
+            receiver.stop();
+        }
+        Self::call_back(cq, CqNotice::Overrun);
+    }
+
+    /// Satisfies the arm, if there is one, and only then calls: the callback usually arms again.
+    fn call_back(cq: &Arc<Self>, notice: CqNotice) {
+        if lock(&cq.reader).armed.take().is_none() {
+            // The driver itself had something to tell, and did, before the card's event was here.
+            return;
+        }
         if let Some(callback) = &cq.callback {
-            callback(cq, CqNotice::Overrun);
+            callback(cq, notice);
         }
     }
 
-    /// Makes completions of a send queue known.
-    pub(crate) fn attach(&self, sender: &Arc<SqShared>) {
-        lock(&self.reader).senders.insert(sender.qpn(), Arc::clone(sender));
+    /// Makes completions of a queue pair known: of its send queue, of its receive queue, or of both.
+    pub(crate) fn attach(&self, sender: Option<&Arc<SqShared>>, receiver: Option<&Arc<RqShared>>) {
+        let mut reader = lock(&self.reader);
+        if let Some(sender) = sender {
+            reader.senders.insert(sender.qpn(), Arc::clone(sender));
+        }
+        reader.receivers.extend(receiver.cloned());
+    }
+
+    /// Forgets a receive queue whose QP has left the card, as soon as its flushed receives were polled.
+    pub(crate) fn detach_receiver(&self, receiver: &Arc<RqShared>) {
+        receiver.detach();
+        lock(&self.reader).receivers.retain(|receiver| !receiver.is_over());
     }
 
     /// Forgets a send queue that has left the card. Entries of it that were not polled yet keep
@@ -315,7 +408,7 @@ impl Reader {
         let context = sender.complete(cqe.wqe_index.get())?;
         let status = CqeStatus::try_from(cqe.status).map_or_else(|code| CompletionStatus::Unknown(code.0), CompletionStatus::Card);
         let qp_context = sender.qp_context();
-        Some(Completion { qpn: sender.qpn(), qp_context, context, status, op: WqeOp::Write, syndrome: cqe.syndrome })
+        Some(Completion { qpn: sender.qpn(), qp_context, context, status, op: Operation::Send(WqeOp::Write), syndrome: cqe.syndrome })
     }
 }
 

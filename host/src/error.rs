@@ -1,5 +1,7 @@
 //! What can go wrong, with the values that it is about.
 
+use std::net::{IpAddr, SocketAddr};
+
 use verbena_abi::queue::{CommandCode, CommandOp, QpState};
 
 use crate::ndk::NtStatus;
@@ -181,12 +183,20 @@ pub enum Error {
         qpn: u32,
     },
     /// All requests that the queue was made for are outstanding.
-    #[error("the send queue of QP {qpn} holds {depth} requests, its full depth")]
+    #[error("the {queue} queue of QP {qpn} holds {depth} requests, its full depth")]
     QueueFull {
+        /// `send` or `receive`.
+        queue: &'static str,
         /// Queue pair number.
         qpn: u32,
         /// Depth in requests.
         depth: u32,
+    },
+    /// A receive was posted to a QP that was flushed or has failed.
+    #[error("QP {qpn} was flushed or has failed and takes no receives any more")]
+    ReceivesStopped {
+        /// Queue pair number.
+        qpn: u32,
     },
     /// More SGEs than the QP was made for.
     #[error("{sges} SGEs, the QP was made for {limit}")]
@@ -211,6 +221,79 @@ pub enum Error {
         len_bytes: u64,
         /// Largest inline message.
         limit: u32,
+    },
+    /// No pages, or more than a fast registration may have.
+    #[error("a fast registration of {pages} pages; 1 to {limit} are possible")]
+    TooManyPages {
+        /// Number given.
+        pages: u32,
+        /// Number allowed.
+        limit: u32,
+    },
+    /// A local address is no address of the adapter.
+    #[error("{address} is not an address of this adapter")]
+    NotOurAddress {
+        /// The address.
+        address: IpAddr,
+    },
+    /// A local address and port are in use.
+    #[error("{address} is in use by another endpoint of this adapter")]
+    AddressInUse {
+        /// Address and port.
+        address: SocketAddr,
+    },
+    /// No free port is left.
+    #[error("all ports from {first} to {last} are in use")]
+    OutOfPorts {
+        /// First port that is handed out.
+        first: u16,
+        /// Last one.
+        last: u16,
+    },
+    /// There is a connection between these two addresses already.
+    #[error("there is a connection from {local} to {peer} already")]
+    ConnectionExists {
+        /// Own address and port.
+        local: SocketAddr,
+        /// The peer's.
+        peer: SocketAddr,
+    },
+    /// No adapter answers to the peer's address.
+    #[error("nobody answers at {address}")]
+    HostUnreachable {
+        /// The address.
+        address: IpAddr,
+    },
+    /// Nobody listens at the peer's address and port, or the peer has rejected.
+    #[error("{address} refuses the connection")]
+    ConnectionRefused {
+        /// Address and port of the peer.
+        address: SocketAddr,
+    },
+    /// The peer gave up, or the connection was closed.
+    #[error("the connection was aborted")]
+    ConnectionAborted,
+    /// The connector is not in a state for the call.
+    #[error("the connector is {state}, the call needs one that is {needed}")]
+    WrongConnector {
+        /// What it is.
+        state: &'static str,
+        /// What it should be.
+        needed: &'static str,
+    },
+    /// The connector has been used for a connection.
+    #[error("the connector is in use already: it is {state}")]
+    ConnectorUsed {
+        /// What it is.
+        state: &'static str,
+    },
+    /// More private data than a message carries.
+    #[error("{len_bytes} bytes of private data, the limit is {limit}")]
+    PrivateDataTooLong {
+        /// Bytes given.
+        len_bytes: usize,
+        /// Bytes allowed.
+        limit: usize,
     },
     /// The card refused a command and changed nothing.
     #[error("the card refused {op:?} of number {number}: {code:?}")]
@@ -266,10 +349,22 @@ impl Error {
             Self::WrongState { .. } => NtStatus::CONNECTION_ACTIVE,
             Self::ChangeUnderWay { .. } => NtStatus::DEVICE_BUSY,
             Self::Cancelled { .. } => NtStatus::CANCELLED,
+            Self::ReceivesStopped { .. } => NtStatus::CONNECTION_INVALID,
             Self::QueueFull { .. } => NtStatus::NO_MORE_ENTRIES,
             Self::TooManySges { .. } => NtStatus::DATA_OVERRUN,
             Self::MessageTooLong { .. } => NtStatus::BUFFER_OVERFLOW,
             Self::InlineTooLong { .. } => NtStatus::BUFFER_OVERFLOW,
+            Self::TooManyPages { .. } => NtStatus::IMPLEMENTATION_LIMIT,
+            Self::NotOurAddress { .. } => NtStatus::INVALID_ADDRESS,
+            Self::AddressInUse { .. } => NtStatus::SHARING_VIOLATION,
+            Self::OutOfPorts { .. } => NtStatus::TOO_MANY_ADDRESSES,
+            Self::ConnectionExists { .. } => NtStatus::ADDRESS_ALREADY_EXISTS,
+            Self::HostUnreachable { .. } => NtStatus::HOST_UNREACHABLE,
+            Self::ConnectionRefused { .. } => NtStatus::CONNECTION_REFUSED,
+            Self::ConnectionAborted => NtStatus::CONNECTION_ABORTED,
+            Self::WrongConnector { .. } => NtStatus::CONNECTION_INVALID,
+            Self::ConnectorUsed { .. } => NtStatus::CONNECTION_ACTIVE,
+            Self::PrivateDataTooLong { .. } => NtStatus::INVALID_BUFFER_SIZE,
             Self::CommandRefused { .. } => NtStatus::INTERNAL_ERROR,
             Self::BadAnswer { .. } => NtStatus::INTERNAL_ERROR,
             Self::Os { .. } => NtStatus::INSUFFICIENT_RESOURCES,

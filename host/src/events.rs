@@ -61,7 +61,8 @@ impl Drop for Running<'_> {
 impl Adapter {
     /// Takes everything from the event queue and runs the callbacks that follow from it.
     ///
-    /// To be called after an interrupt, or in a loop. Returns the number of events; 0 also when
+    /// To be called after an interrupt, or in a loop: some callbacks, those that do not follow from an event of the card
+    /// (messages of connectors, flushed receives), wait for a call without an interrupt. Returns the number of events and such callbacks; 0 also when
     /// another thread (or a callback on this very stack) is inside, which then takes the new ones as well.
     pub fn process_events(self: &Arc<Self>) -> usize {
         let callers = &self.events.callers;
@@ -73,6 +74,8 @@ impl Adapter {
         loop {
             let seen = callers.load(Ordering::Acquire);
             events += self.drain_events();
+            // Behind the events: what they made known may be what the deferred work waits for.
+            events += self.run_deferred();
             if callers.compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Acquire).is_ok() {
                 std::mem::forget(running);
                 return events;

@@ -8,8 +8,9 @@
 //! | [`command`] | the command window: one command at a time, the others wait in order |
 //! | [`events`] | the event queue: what the card tells by itself |
 //! | [`pd`], [`cq`], [`mr`], [`qp`] | the objects, one a file |
+//! | [`cm`] | listeners and connectors, between adapters of one process |
 //! | [`connect`] | addresses of QPs and the way to a connected one |
-//! | [`sq`] | the posting path |
+//! | [`sq`], [`rq`] | the posting paths |
 //! | [`ndk`] | NDK's words: statuses, flags, results |
 //! | [`mock`] | a card that expects an exact order of register accesses, for tests |
 //! | `pci` | a real card through VFIO, with the feature `vfio` |
@@ -31,6 +32,7 @@
 
 pub mod adapter;
 mod capabilities;
+pub mod cm;
 pub mod command;
 pub mod connect;
 pub mod cq;
@@ -51,20 +53,23 @@ mod numbers;
 pub mod pci;
 pub mod pd;
 pub mod qp;
+pub mod rq;
 pub mod sq;
+mod sync;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use adapter::{Adapter, AdapterConfig, AdapterInfo, StageCount, StageCounts};
 pub use command::{CloseStatus, Submitted};
 pub use connect::{QpAddress, QpPeer};
-pub use cq::{Completion, Cq, CqNotice};
+pub use cq::{Completion, Cq, CqNotice, Operation};
 pub use device::{Bar, Device};
 pub use dma::DmaBuffer;
 pub use error::Error;
-pub use mr::Mr;
+pub use mr::{FastMr, Mr, PrivilegedMr};
 pub use pd::Pd;
 pub use qp::{Qp, QpOptions};
+pub use rq::ReceiveQueue;
 pub use sq::{SendQueue, Sge, WriteFlags};
 pub use verbena_abi::queue::{access, CqeStatus, QpState};
 pub use verbena_abi::regs::ArmKind;

@@ -11,6 +11,9 @@ use crate::error::Error;
 use crate::lock;
 use crate::pd::Pd;
 
+/// Most pages of a fast registration: 1 MiB of 4 KiB pages.
+pub const MAX_FAST_PAGES: u32 = 256;
+
 /// All rights that a region can give.
 const ALL_RIGHTS: u8 = access::LOCAL_WRITE | access::REMOTE_WRITE | access::REMOTE_READ | access::REMOTE_ATOMIC;
 
@@ -155,6 +158,97 @@ impl Drop for Mr {
             // After the callbacks have returned: the domain's close may not be over before them.
             drop(pd);
         });
+    }
+}
+
+/// All memory that the card reaches, by bus addresses, for requests of this end alone: what NDK's privileged token names.
+///
+/// A peer that uses its key is refused, as with any region without a remote right.
+#[derive(Debug)]
+pub struct PrivilegedMr {
+    pd: Arc<Pd>,
+    key: Key,
+}
+
+impl PrivilegedMr {
+    /// Registers it. Errors as those of [`Mr::register`].
+    pub fn register(pd: &Arc<Pd>, done: impl FnOnce(Result<Self, Error>) + Send + 'static) -> Result<Submitted, Error> {
+        let adapter = pd.adapter();
+        let key = take_key(adapter)?;
+        let args = CmdMr {
+            key: key.0.into(),
+            pd: pd.label().into(),
+            access: access::LOCAL_WRITE,
+            // All addresses but the last one: the end must fit into 64 bits. An SGE names a byte by its bus address.
+            len_bytes: u64::MAX.into(),
+            ..Default::default()
+        };
+        let pd = Arc::clone(pd);
+        let submitted = adapter.submit(Command::create_mr(&args), move |adapter, outcome| {
+            if let Err(error) = outcome {
+                adapter.retire(|numbers| &mut numbers.mrs, key.index(), (), Some(&error));
+                return done(Err(error));
+            }
+            done(Ok(Self { pd, key }));
+        });
+        submitted.inspect_err(|_| adapter.give_back_number(|numbers| &mut numbers.mrs, key.index()))
+    }
+
+    /// Returns the key for SGEs of this end. Never 0.
+    pub fn lkey(&self) -> u32 {
+        self.key.0
+    }
+}
+
+impl Drop for PrivilegedMr {
+    fn drop(&mut self) {
+        let (key, pd) = (self.key, Arc::clone(&self.pd));
+        self.pd.adapter().submit_teardown(Command::naming(CommandOp::DestroyMr, key.0), move |adapter, outcome| {
+            adapter.retire(|numbers| &mut numbers.mrs, key.index(), (), outcome.err().as_ref());
+            drop(pd);
+        });
+    }
+}
+
+/// A key for a region whose pages a request is to name later (NDK's fast registration). The card knows nothing of it yet, so it
+/// refuses whoever uses the key.
+#[derive(Debug)]
+pub struct FastMr {
+    pd: Arc<Pd>,
+    key: Key,
+    max_pages: u32,
+    is_remote: bool,
+}
+
+impl FastMr {
+    /// Reserves a key for up to `max_pages` pages; `is_remote` says whether a peer may ever be given a right. Fails with
+    /// [`Error::TooManyPages`] or [`Error::OutOfNumbers`].
+    pub fn reserve(pd: &Arc<Pd>, max_pages: u32, is_remote: bool) -> Result<Self, Error> {
+        if max_pages == 0 || max_pages > MAX_FAST_PAGES {
+            return Err(Error::TooManyPages { pages: max_pages, limit: MAX_FAST_PAGES });
+        }
+        Ok(Self { pd: Arc::clone(pd), key: take_key(pd.adapter())?, max_pages, is_remote })
+    }
+
+    /// Returns the key, for SGEs of this end and for peers. Never 0, and the same as long as the region lives.
+    pub fn key(&self) -> u32 {
+        self.key.0
+    }
+
+    /// Returns the most pages of a registration.
+    pub fn max_pages(&self) -> u32 {
+        self.max_pages
+    }
+
+    /// Tells whether a peer may ever be given a right.
+    pub fn is_remote(&self) -> bool {
+        self.is_remote
+    }
+}
+
+impl Drop for FastMr {
+    fn drop(&mut self) {
+        self.pd.adapter().give_back_number(|numbers| &mut numbers.mrs, self.key.index());
     }
 }
 

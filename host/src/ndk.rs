@@ -6,7 +6,7 @@
 
 use verbena_abi::queue::{access, CqeStatus, WqeOp};
 
-use crate::cq::{Completion, CompletionStatus};
+use crate::cq::{Completion, CompletionStatus, Operation};
 use crate::error::Error;
 
 /// A Windows status code.
@@ -33,8 +33,12 @@ impl NtStatus {
     pub const INVALID_DEVICE_REQUEST: Self = Self(0xC000_0010);
     /// The buffer does not hold the answer.
     pub const BUFFER_TOO_SMALL: Self = Self(0xC000_0023);
+    /// Two arguments that exclude each other.
+    pub const INVALID_PARAMETER_MIX: Self = Self(0xC000_0030);
     /// Too many SGEs, or a message that is too long.
     pub const DATA_OVERRUN: Self = Self(0xC000_003C);
+    /// The local address is in use.
+    pub const SHARING_VIOLATION: Self = Self(0xC000_0043);
     /// Out of memory, numbers or queue entries of the driver.
     pub const INSUFFICIENT_RESOURCES: Self = Self(0xC000_009A);
     /// No answer in time.
@@ -49,12 +53,30 @@ impl NtStatus {
     pub const REMOTE_RESOURCES: Self = Self(0xC000_013D);
     /// Not an address of ours, or none at all.
     pub const INVALID_ADDRESS: Self = Self(0xC000_0141);
+    /// Too much private data.
+    pub const INVALID_BUFFER_SIZE: Self = Self(0xC000_0206);
+    /// No free port.
+    pub const TOO_MANY_ADDRESSES: Self = Self(0xC000_0209);
+    /// There is such a connection already.
+    pub const ADDRESS_ALREADY_EXISTS: Self = Self(0xC000_020A);
+    /// Nobody listens, or the peer has rejected.
+    pub const CONNECTION_REFUSED: Self = Self(0xC000_0236);
     /// The QP is not connected.
     pub const CONNECTION_INVALID: Self = Self(0xC000_023A);
     /// The QP is connected or connecting already.
     pub const CONNECTION_ACTIVE: Self = Self(0xC000_023B);
+    /// No way to that network.
+    pub const NETWORK_UNREACHABLE: Self = Self(0xC000_023C);
+    /// Nobody answers.
+    pub const HOST_UNREACHABLE: Self = Self(0xC000_023D);
+    /// The peer gave up.
+    pub const CONNECTION_ABORTED: Self = Self(0xC000_0241);
     /// The card is gone.
     pub const DEVICE_REMOVED: Self = Self(0xC000_02B6);
+    /// The connector belongs to a connection.
+    pub const ADDRESS_ALREADY_ASSOCIATED: Self = Self(0xC000_0328);
+    /// More than this adapter can do.
+    pub const IMPLEMENTATION_LIMIT: Self = Self(0xC000_042B);
     /// `NDIS_STATUS_BAD_VERSION`: the card speaks another interface.
     pub const BAD_VERSION: Self = Self(0xC001_0004);
     /// `NDIS_STATUS_ADAPTER_NOT_READY`.
@@ -119,14 +141,17 @@ pub fn access_of_mr_flags(flags: u32) -> Result<u8, Error> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum OperationType {
+    /// A receive.
+    Receive = 1,
     /// RDMA WRITE.
     Write = 64,
 }
 
-impl From<WqeOp> for OperationType {
-    fn from(op: WqeOp) -> Self {
+impl From<Operation> for OperationType {
+    fn from(op: Operation) -> Self {
         match op {
-            WqeOp::Write => Self::Write,
+            Operation::Receive => Self::Receive,
+            Operation::Send(WqeOp::Write) => Self::Write,
         }
     }
 }
@@ -224,7 +249,7 @@ mod tests {
             qp_context: u64::MAX,
             context: 0x1234_5678_9ABC_DEF0,
             status: CompletionStatus::Card(CqeStatus::RemoteAccess),
-            op: WqeOp::Write,
+            op: Operation::Send(WqeOp::Write),
             syndrome: 0x62,
         };
         let result = NdkResult::from(completion);

@@ -16,6 +16,7 @@ use crate::dma::DmaBuffer;
 use crate::error::Error;
 use crate::lock;
 use crate::pd::Pd;
+use crate::rq::{ReceiveQueue, RqShared};
 use crate::sq::{self, SendQueue, SqShared};
 
 /// What a QP is made for. Fixed for its life.
@@ -109,6 +110,7 @@ pub struct Qp {
     parts: Parts,
     context: Mutex<Context>,
     is_send_queue_out: AtomicBool,
+    is_receive_queue_out: AtomicBool,
     fault: Mutex<Option<QpFault>>,
     on_fault: Mutex<Option<Arc<FaultCallback>>>,
     on_close: Mutex<Vec<CloseCallback>>,
@@ -119,6 +121,7 @@ pub struct Qp {
 struct Parts {
     options: QpOptions,
     shared: Arc<SqShared>,
+    receives: Arc<RqShared>,
     memory: DmaBuffer,
     slot_bytes: usize,
     send_cq: Arc<Cq>,
@@ -127,11 +130,20 @@ struct Parts {
 }
 
 impl Parts {
+    /// Stops posting, and has everything flushed that was posted.
+    fn enter_error(&self) {
+        self.shared.enter_error(self.pd.adapter().bar());
+        if self.receives.stop() {
+            self.receive_cq.receives_flushed();
+        }
+    }
+
     /// Forgets the QP. `error` is the card's answer to its creation or destruction.
     fn retire(&self, error: Option<&Error>) {
         let qpn = self.shared.qpn();
         // Before the number is free: completions that were not polled yet must not meet the next QP of that number.
         self.send_cq.detach(qpn);
+        self.receive_cq.detach_receiver(&self.receives);
         self.pd.adapter().retire(|numbers| &mut numbers.qps, qpn, self.memory.clone(), error);
     }
 }
@@ -171,6 +183,7 @@ impl Qp {
         let memory = Arc::clone(adapter.device()).alloc(sq::memory_bytes(ring, slot_bytes), 4096)?;
         let qpn = adapter.take_number(|numbers| &mut numbers.qps)?;
         let shared = Arc::new(SqShared::new(qpn, options.context, options.send_depth));
+        let receives = Arc::new(RqShared::new(qpn, options.context, options.receive_depth));
         let progress = memory.iova().wrapping_add(sq::progress_offset(ring, slot_bytes) as u64);
         let latest = CmdQp {
             qpn: qpn.into(),
@@ -189,13 +202,15 @@ impl Qp {
         let parts = Parts {
             options,
             shared,
+            receives,
             memory,
             slot_bytes,
             send_cq: Arc::clone(send_cq),
             receive_cq: Arc::clone(receive_cq),
             pd: Arc::clone(pd),
         };
-        send_cq.attach(&parts.shared);
+        send_cq.attach(Some(&parts.shared), None);
+        receive_cq.attach(None, Some(&parts.receives));
         let unsubmitted = parts.clone();
         let submitted = adapter.submit(Command::create_qp(&latest), move |adapter, outcome| {
             if let Err(error) = outcome {
@@ -206,6 +221,7 @@ impl Qp {
                 parts,
                 context: Mutex::new(Context { latest, is_changing: false }),
                 is_send_queue_out: AtomicBool::new(false),
+                is_receive_queue_out: AtomicBool::new(false),
                 fault: Mutex::default(),
                 on_fault: Mutex::default(),
                 on_close: Mutex::default(),
@@ -280,6 +296,18 @@ impl Qp {
         self.is_send_queue_out.store(false, Ordering::Release);
     }
 
+    /// Takes the receive queue: there is one, so this gives nothing while somebody has it.
+    pub fn take_receive_queue(self: &Arc<Self>) -> Option<ReceiveQueue> {
+        if self.is_receive_queue_out.swap(true, Ordering::Acquire) {
+            return None;
+        }
+        Some(ReceiveQueue::new(Arc::clone(self), Arc::clone(&self.parts.receives)))
+    }
+
+    pub(crate) fn give_back_receive_queue(&self) {
+        self.is_receive_queue_out.store(false, Ordering::Release);
+    }
+
     /// Returns the context as last sent to the card: what [`Qp::modify`] starts from.
     pub fn context(&self) -> CmdQp {
         lock(&self.context).latest
@@ -346,10 +374,35 @@ impl Qp {
     /// Returns at once; may run while another thread posts. A post that succeeds is always seen by the flush.
     pub fn flush(self: &Arc<Self>) {
         let qp = Arc::clone(self);
-        self.parts.shared.enter_error(self.pd().adapter().bar());
+        self.parts.enter_error();
         self.pd().adapter().submit_teardown(Command::modify_qp(&self.error_context()), move |_, outcome| {
             if let Err(error) = outcome {
                 tracing::warn!(qpn = qp.qpn(), %error, "flush");
+            }
+        });
+    }
+
+    /// Flushes the QP, and calls `done` when the card does nothing for it any more: no memory of any request, whether silent or not,
+    /// is read, and every completion is written. On a card that is gone `done` is called at once.
+    pub fn drain(self: &Arc<Self>, done: impl FnOnce() + Send + 'static) {
+        self.flush();
+        self.wait_for_drain(Box::new(done));
+    }
+
+    fn wait_for_drain(self: &Arc<Self>, done: CloseCallback) {
+        let qp = Arc::clone(self);
+        self.pd().adapter().submit_teardown(Command::naming(CommandOp::QueryQp, self.qpn()), move |adapter, outcome| {
+            match outcome.and_then(|result| report(qp.qpn(), result)) {
+                // The card ends a request only when everything of it has left the transmitter (a flushed one included).
+                Ok(report) if report.sq_consumer != qp.parts.shared.producer() as u16 => {
+                    let qp = Arc::clone(&qp);
+                    adapter.defer(move || qp.wait_for_drain(done));
+                }
+                Ok(_) => done(),
+                Err(error) => {
+                    tracing::debug!(qpn = qp.qpn(), %error, "drain");
+                    done();
+                }
             }
         });
     }
@@ -388,7 +441,7 @@ impl Qp {
     /// The card put the QP in error.
     pub(crate) fn failed(qp: &Arc<Self>, fault: QpFault) {
         tracing::info!(qpn = qp.qpn(), ?fault, "QP in error");
-        qp.parts.shared.enter_error(qp.pd().adapter().bar());
+        qp.parts.enter_error();
         lock(&qp.fault).get_or_insert(fault);
         // Half of the QP died by itself, the other has to be told: a requester, or what is posted would never complete;
         // a responder, or the peer could still write.
@@ -409,7 +462,7 @@ impl Drop for Qp {
         let adapter = Arc::clone(self.parts.pd.adapter());
         let shared = &self.parts.shared;
         let is_alive = matches!(shared.state(), QpState::Rtr | QpState::Rts);
-        shared.enter_error(adapter.bar());
+        self.parts.enter_error();
         if is_alive && shared.is_busy() {
             // The card flushes what is outstanding before it gives the QP up, so that nothing is without a completion.
             adapter.submit_teardown(Command::modify_qp(&self.error_context()), |_, _| ());

@@ -12,7 +12,6 @@
 //! lie unread in the CQ, and its context in the slot. It relies on the card to leave the progress
 //! record in front of a request that failed: that one makes a completion although it was silent.
 
-use std::sync::atomic::{fence, AtomicBool, AtomicU64, AtomicU8, Ordering};
 use std::sync::Arc;
 
 use verbena_abi::arith::Ring;
@@ -26,6 +25,7 @@ use crate::dma::DmaBuffer;
 use crate::error::Error;
 use crate::ndk::op_flags;
 use crate::qp::Qp;
+use crate::sync::{fence, AtomicBool, AtomicU64, AtomicU8, Ordering};
 
 /// A piece of local memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -159,6 +159,11 @@ impl SqShared {
     /// Tells whether requests were posted that are neither polled nor known to be done.
     pub(crate) fn is_busy(&self) -> bool {
         self.freed.load(Ordering::Acquire) < self.producer.load(Ordering::Acquire)
+    }
+
+    /// Returns how many requests were ever posted.
+    pub(crate) fn producer(&self) -> u64 {
+        self.producer.load(Ordering::Acquire)
     }
 
     /// Tells whether a request was ever posted.
@@ -336,7 +341,7 @@ impl SendQueue {
         if self.producer - self.freed >= self.shared.depth {
             self.reclaim();
             if self.producer - self.freed >= self.shared.depth {
-                return Err(Error::QueueFull { qpn, depth: self.shared.depth as u32 });
+                return Err(Error::QueueFull { queue: "send", qpn, depth: self.shared.depth as u32 });
             }
         }
 

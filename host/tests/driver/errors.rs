@@ -32,12 +32,19 @@ fn each_qp_option_above_its_limit_is_refused_inline_and_at_its_limit_is_not() {
     let adapter = Adapter::open(card.clone(), config()).unwrap();
     let pd = Pd::create(&adapter).unwrap();
     let cq = Cq::create_blocking(&adapter, 512, None).unwrap();
-    let all = QpOptions { send_sges: 6, inline_bytes: 96, first_psn: Some(0xFF_FFFF), ..QpOptions::sender(512) };
+    let all = QpOptions {
+        send_sges: 6,
+        receive_depth: 512,
+        receive_sges: 6,
+        inline_bytes: 96,
+        first_psn: Some(0xFF_FFFF),
+        ..QpOptions::sender(512)
+    };
     for (options, message) in [
         (QpOptions { send_depth: 513, ..all.clone() }, "send queue depth is 513, the limit is 512"),
-        (QpOptions { receive_depth: 1, ..all.clone() }, "receive queue depth is 1, the limit is 0"),
+        (QpOptions { receive_depth: 513, ..all.clone() }, "receive queue depth is 513, the limit is 512"),
         (QpOptions { send_sges: 7, ..all.clone() }, "number of SGEs of a send is 7, the limit is 6"),
-        (QpOptions { receive_sges: 1, ..all.clone() }, "number of SGEs of a receive is 1, the limit is 0"),
+        (QpOptions { receive_sges: 7, ..all.clone() }, "number of SGEs of a receive is 7, the limit is 6"),
         (QpOptions { inline_bytes: 97, ..all.clone() }, "inline data size is 97, the limit is 96"),
         (QpOptions { first_psn: Some(0x100_0000), ..all.clone() }, "first PSN is 16777216, the limit is 16777215"),
     ] {

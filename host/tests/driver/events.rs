@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use verbena_abi::queue::{Cqe, EventKind};
 use verbena_abi::regs::{AbiVersion, Clocks, Counter, EqConsumer, StageControl};
 use verbena_abi::stages::Stage;
-use verbena_host::cq::CqCallback;
+use verbena_host::cq::{CompletionStatus, CqCallback, Operation};
 use verbena_host::qp::QpFault;
 use verbena_host::{
     Adapter, ArmKind, Completion, Cq, CqNotice, CqeStatus, Device, Error, Pd, Qp, QpOptions, QpState, SendQueue, StageCount, WriteFlags,
@@ -86,22 +86,23 @@ fn the_usual_consumer_polls_and_arms_inside_its_callback_and_misses_nothing() {
 fn arming_twice_keeps_the_wider_kind() {
     use ArmKind::{Any, Errors, Solicited};
     let cases = [
-        (Any, Any, 1),
-        (Any, Errors, 1),
-        (Any, Solicited, 1),
-        (Errors, Any, 1),
-        (Errors, Errors, 0),
-        (Errors, Solicited, 2),
-        (Solicited, Any, 1),
-        (Solicited, Errors, 2),
-        (Solicited, Solicited, 2),
+        (Any, Any, Some(1)),
+        (Any, Errors, Some(1)),
+        (Any, Solicited, Some(1)),
+        (Errors, Any, Some(1)),
+        // Errors of the CQ itself always make an event.
+        (Errors, Errors, None),
+        (Errors, Solicited, Some(2)),
+        (Solicited, Any, Some(1)),
+        (Solicited, Errors, Some(2)),
+        (Solicited, Solicited, Some(2)),
     ];
     for (first, second, expected) in cases {
         let card = FakeCard::new();
         let (_adapter, cq, _sq) = connected(&card, recorder().1);
         cq.arm(first);
         cq.arm(second);
-        assert_eq!(card.state().cqs[&0].armed, Some(expected), "{first:?} then {second:?}");
+        assert_eq!(card.state().cqs[&0].armed, expected, "{first:?} then {second:?}");
     }
 }
 
@@ -138,7 +139,7 @@ fn a_refused_request_of_the_peer_is_told_with_its_syndrome() {
 }
 
 #[test]
-fn an_overrun_kills_the_cq_and_its_qps_and_says_so_once() {
+fn an_overrun_kills_the_cq_and_its_qps_and_answers_every_arm() {
     let (card, (notices, callback)) = (FakeCard::new(), recorder());
     let adapter = Adapter::open(card.clone(), config()).unwrap();
     let pd = Pd::create(&adapter).unwrap();
@@ -150,15 +151,71 @@ fn an_overrun_kills_the_cq_and_its_qps_and_says_so_once() {
         sq.write(context, &[], 0, 0, WriteFlags::NONE).unwrap();
     }
     adapter.process_events();
-    assert_eq!(*notices.lock().unwrap(), [CqNotice::Overrun]);
+    assert_eq!(*notices.lock().unwrap(), [], "nobody has asked");
     assert!(cq.is_dead());
     assert_eq!(drain(&cq), []);
     assert_eq!(qp.state(), QpState::Error);
-    cq.arm(ArmKind::Any);
-    adapter.process_events();
-    assert_eq!(notices.lock().unwrap().len(), 1);
+    for kind in [ArmKind::Errors, ArmKind::Any, ArmKind::Solicited] {
+        cq.arm(kind);
+        assert_eq!(notices.lock().unwrap().len(), 0, "not on the caller's stack");
+        adapter.process_events();
+        assert_eq!(std::mem::take(&mut *notices.lock().unwrap()), [CqNotice::Overrun]);
+    }
     drop((sq, qp, pd, cq));
     adapter.close_blocking().unwrap();
+}
+
+#[test]
+fn an_overrun_satisfies_an_arm_of_every_kind() {
+    for kind in [ArmKind::Errors, ArmKind::Any, ArmKind::Solicited] {
+        let (card, (notices, callback)) = (FakeCard::new(), recorder());
+        let (adapter, cq, _sq) = connected(&card, callback);
+        cq.arm(kind);
+        card.event(EventKind::CqOverrun as u8, cq.cqn(), 0);
+        adapter.process_events();
+        assert_eq!(*notices.lock().unwrap(), [CqNotice::Overrun], "{kind:?}");
+    }
+}
+
+#[test]
+fn flushed_receives_are_polled_in_order_and_satisfy_one_arm() {
+    for (kind, calls) in [(ArmKind::Errors, 0), (ArmKind::Any, 1), (ArmKind::Solicited, 1)] {
+        let (notices, callback) = recorder();
+        let adapter = Adapter::open(FakeCard::new(), config()).unwrap();
+        let pd = Pd::create(&adapter).unwrap();
+        let cq = Cq::create_blocking(&adapter, 4, Some(callback)).unwrap();
+        let options = QpOptions { receive_depth: 2, receive_sges: 1, context: 5, ..QpOptions::sender(2) };
+        let qp = Qp::create_blocking(&pd, &cq, &cq, options).unwrap();
+        let mut rq = qp.take_receive_queue().unwrap();
+        rq.post(1, &[]).unwrap();
+        rq.post(2, &[]).unwrap();
+        assert!(matches!(rq.post(3, &[]), Err(Error::QueueFull { queue: "receive", depth: 2, .. })));
+        cq.arm(kind);
+        adapter.process_events();
+        assert_eq!((notices.lock().unwrap().len(), drain(&cq)), (0, vec![]), "a receive waits for a message");
+        qp.flush();
+        assert_eq!(notices.lock().unwrap().len(), 0, "not on the caller's stack");
+        adapter.process_events();
+        assert_eq!(notices.lock().unwrap().len(), calls, "{kind:?}");
+        let flushed: Vec<_> = drain(&cq).iter().map(|c| (c.qp_context, c.context, c.op, c.status)).collect();
+        let entry = |context| (5, context, Operation::Receive, CompletionStatus::Card(CqeStatus::Flushed));
+        assert_eq!(flushed, [entry(1), entry(2)]);
+        assert!(matches!(rq.post(3, &[]), Err(Error::ReceivesStopped { .. })));
+    }
+}
+
+#[test]
+fn receives_of_a_qp_that_is_gone_are_still_polled() {
+    let adapter = Adapter::open(FakeCard::new(), config()).unwrap();
+    let pd = Pd::create(&adapter).unwrap();
+    let cq = Cq::create_blocking(&adapter, 4, None).unwrap();
+    let qp = Qp::create_blocking(&pd, &cq, &cq, QpOptions { receive_depth: 2, ..QpOptions::sender(1) }).unwrap();
+    let mut rq = qp.take_receive_queue().unwrap();
+    rq.post(7, &[]).unwrap();
+    drop(rq);
+    qp.close_blocking().unwrap();
+    assert_eq!(drain(&cq).iter().map(|c| c.context).collect::<Vec<_>>(), [7]);
+    assert_eq!(drain(&cq), []);
 }
 
 #[test]

@@ -96,8 +96,8 @@ fn opening_checks_waits_reads_limits_and_programs_addresses_in_that_order() {
         (info.max_qps, info.max_cqs, info.max_mrs, info.max_pds),
         (limits::QPS as u32 - limits::FIRST_QPN, limits::CQS as u32, limits::MRS as u32 - 1, 65_535)
     );
-    assert_eq!((info.max_send_depth, info.max_receive_depth, info.max_cq_depth), (512, 0, 65_536));
-    assert_eq!((info.max_send_sges, info.max_receive_sges, info.max_inline_bytes), (6, 0, 96));
+    assert_eq!((info.max_send_depth, info.max_receive_depth, info.max_cq_depth), (512, 512, 65_536));
+    assert_eq!((info.max_send_sges, info.max_receive_sges, info.max_inline_bytes), (6, 6, 96));
     assert_eq!((info.max_message_bytes, info.max_mtu_bytes, info.vectors, info.clock_khz), (1 << 31, 4096, 32, 250_000));
     assert_eq!(mock.buffers()[0].len(), 32 << LOG_EQ);
 

@@ -1,0 +1,677 @@
+//! Connectors: one connection each, from the first message to the last.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use super::endpoint::Endpoint;
+use super::{ConnectionManager, ConnectorId, Message, Offer, ReadLimits, Remote, SharedEndpoint, MAX_CALLEE_DATA, MAX_CALLER_DATA};
+use crate::command::{Callback, CloseCallback, CloseStatus, Submitted};
+use crate::connect::{QpAddress, QpPeer};
+use crate::error::Error;
+use crate::lock;
+use crate::qp::Qp;
+
+/// Called once when the peer has ended the connection, or when it is lost; not after [`Connector::disconnect`] of this side.
+pub type DisconnectCallback = Box<dyn FnOnce() + Send>;
+
+/// The local address of a connection.
+#[derive(Clone, Copy, Debug)]
+pub enum Source<'a> {
+    /// An address of the connection's own. Port 0: a free one.
+    Own(SocketAddr),
+    /// One that several connections have.
+    Shared(&'a SharedEndpoint),
+}
+
+/// What the peer has sent along, and the limits that both ends agree on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConnectionData {
+    /// READs and atomics under way.
+    pub limits: ReadLimits,
+    /// Bytes of the peer's consumer.
+    pub private_data: Vec<u8>,
+}
+
+/// How far a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    New,
+    /// Active: the request is under way.
+    Connecting,
+    /// Active: the peer has agreed.
+    Answered,
+    /// Active: the QP is being connected.
+    Completing,
+    /// Passive: there is a request.
+    Requested,
+    /// Passive: the QP is being prepared, or the active side has not confirmed.
+    Accepting,
+    Connected,
+    /// The peer has said farewell. Requests can still be posted, as far as NDK goes.
+    PeerGone,
+    /// This side has said farewell.
+    Disconnecting,
+    Over,
+}
+
+impl State {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::New => "new",
+            Self::Connecting => "connecting",
+            Self::Answered => "answered and not completed",
+            Self::Completing => "completing",
+            Self::Requested => "requested and not accepted",
+            Self::Accepting => "accepting",
+            Self::Connected => "connected",
+            Self::PeerGone => "left by its peer",
+            Self::Disconnecting => "disconnecting",
+            Self::Over => "over",
+        }
+    }
+}
+
+/// One connection.
+pub struct Connector {
+    manager: Arc<ConnectionManager>,
+    id: ConnectorId,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    state: State,
+    endpoint: Option<Arc<Endpoint>>,
+    peer_address: Option<SocketAddr>,
+    /// The peer is noted at the endpoint.
+    is_entered: bool,
+    peer: Option<Remote>,
+    peer_qp: Option<QpAddress>,
+    mtu_bytes: u32,
+    qp: Option<Arc<Qp>>,
+    data: ConnectionData,
+    /// The request of the consumer that is not done.
+    pending: Option<Callback<()>>,
+    on_disconnect: Option<DisconnectCallback>,
+    /// What a disconnect still waits for.
+    waits_for: u32,
+    /// The QP's state is being changed; what ends the attempt waits for that.
+    is_changing: bool,
+    /// Why the attempt ends when it has changed.
+    failure: Option<Error>,
+}
+
+impl std::fmt::Debug for Connector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let inner = self.lock();
+        write!(f, "Connector({}, {}, peer {:?})", self.id, inner.state.name(), inner.peer_address)
+    }
+}
+
+impl Connector {
+    pub(super) fn new(manager: &Arc<ConnectionManager>, id: ConnectorId) -> Arc<Self> {
+        let inner = Inner {
+            state: State::New,
+            endpoint: None,
+            peer_address: None,
+            is_entered: false,
+            peer: None,
+            peer_qp: None,
+            mtu_bytes: manager.adapter().info().max_mtu_bytes,
+            qp: None,
+            data: ConnectionData::default(),
+            pending: None,
+            on_disconnect: None,
+            waits_for: 0,
+            is_changing: false,
+            failure: None,
+        };
+        Arc::new(Self { manager: Arc::clone(manager), id, inner: Mutex::new(inner) })
+    }
+
+    /// Returns the manager.
+    pub fn manager(&self) -> &Arc<ConnectionManager> {
+        &self.manager
+    }
+
+    /// Asks whoever listens at `peer` for a connection of `qp`. `done` is called when the peer has accepted:
+    /// then comes [`Connector::complete_connect`], or [`Connector::reject`].
+    ///
+    /// Fails inline with [`Error::ConnectorUsed`], [`Error::WrongState`] of the QP, [`Error::PrivateDataTooLong`] (more than
+    /// [`MAX_CALLER_DATA`] bytes), [`Error::NotOurAddress`], [`Error::AddressInUse`], [`Error::OutOfPorts`], [`Error::ConnectionExists`],
+    /// [`Error::HostUnreachable`] (also for an address of this adapter: there is no loopback). `done` gets [`Error::ConnectionRefused`]
+    /// or [`Error::ConnectionAborted`]. After a failure the QP is as it was, and goes with another connector.
+    pub fn connect(
+        self: &Arc<Self>,
+        qp: &Arc<Qp>,
+        source: Source<'_>,
+        peer: SocketAddr,
+        limits: ReadLimits,
+        private_data: &[u8],
+        done: impl FnOnce(Result<(), Error>) + Send + 'static,
+    ) -> Result<Submitted, Error> {
+        check_private_data(private_data, MAX_CALLER_DATA)?;
+        let mut inner = self.lock();
+        if inner.state != State::New {
+            return Err(Error::ConnectorUsed { state: inner.state.name() });
+        }
+        check_unused(qp)?;
+        if self.manager.addresses().any(|own| own == peer.ip()) || self.manager.exchange.at(peer.ip()).is_none() {
+            return Err(Error::HostUnreachable { address: peer.ip() });
+        }
+        let endpoint = match source {
+            Source::Own(address) => self.manager.take_endpoint(address)?,
+            Source::Shared(shared) => Arc::clone(shared.endpoint()),
+        };
+        endpoint.enter_peer(peer)?;
+        let limits = self.capped(limits);
+        let message = Message::Request { to: peer, source: endpoint.address(), offer: self.offer(qp, &inner, limits, private_data) };
+        inner.data.limits = limits;
+        inner.endpoint = Some(endpoint);
+        inner.peer_address = Some(peer);
+        inner.is_entered = true;
+        inner.qp = Some(Arc::clone(qp));
+        if !self.manager.exchange.send(peer.ip(), message) {
+            inner.abandon();
+            inner.state = State::New;
+            return Err(Error::HostUnreachable { address: peer.ip() });
+        }
+        inner.state = State::Connecting;
+        inner.pending = Some(Box::new(done));
+        Ok(Submitted::Pending)
+    }
+
+    /// Connects the QP: from `done` on, requests can be posted. `on_disconnect` is called when the peer ends the connection, or when it is lost.
+    ///
+    /// Fails inline with [`Error::WrongConnector`] unless the peer has accepted, or with the errors of [`Qp::connect`], which `done` gets too;
+    /// [`Error::ConnectionAborted`] says that the peer gave up meanwhile.
+    pub fn complete_connect(
+        self: &Arc<Self>,
+        on_disconnect: Option<DisconnectCallback>,
+        done: impl FnOnce(Result<(), Error>) + Send + 'static,
+    ) -> Result<Submitted, Error> {
+        let (qp, peer) = {
+            let mut inner = self.lock();
+            let (State::Answered, Some(qp), Some(peer)) = (inner.state, inner.qp.clone(), inner.qp_peer()) else {
+                return Err(Error::WrongConnector { state: inner.state.name(), needed: "answered" });
+            };
+            inner.state = State::Completing;
+            inner.is_changing = true;
+            inner.pending = Some(Box::new(done));
+            inner.on_disconnect = on_disconnect;
+            (qp, peer)
+        };
+        self.watch(&qp);
+        let connector = Arc::clone(self);
+        let submitted = qp.connect(&peer, move |outcome| connector.completed(outcome));
+        submitted.inspect_err(|_| self.fail_inline())
+    }
+
+    fn completed(self: &Arc<Self>, outcome: Result<(), Error>) {
+        let Some(mut inner) = self.changed(State::Completing, outcome) else { return };
+        inner.state = State::Connected;
+        self.send(&inner, |to| Message::Ready { to });
+        finish(inner, Ok(()));
+    }
+
+    /// Agrees to the request that this connector was made for. `done` is called when the active side has completed the connection:
+    /// then requests can be posted. `on_disconnect` as of [`Connector::complete_connect`].
+    ///
+    /// Fails inline with [`Error::WrongConnector`], [`Error::WrongState`] of the QP, [`Error::PrivateDataTooLong`] (more than
+    /// [`MAX_CALLEE_DATA`] bytes), or the errors of [`Qp::prepare`], which `done` gets too; [`Error::ConnectionAborted`] says that the peer gave up.
+    pub fn accept(
+        self: &Arc<Self>,
+        qp: &Arc<Qp>,
+        limits: ReadLimits,
+        private_data: &[u8],
+        on_disconnect: Option<DisconnectCallback>,
+        done: impl FnOnce(Result<(), Error>) + Send + 'static,
+    ) -> Result<Submitted, Error> {
+        check_private_data(private_data, MAX_CALLEE_DATA)?;
+        let (peer, offer) = {
+            let mut inner = self.lock();
+            let (State::Requested, Some(peer)) = (inner.state, inner.qp_peer()) else {
+                // An attempt that the peer has given up meanwhile is no misuse of this end's.
+                return Err(match inner.state {
+                    State::Over => Error::ConnectionAborted,
+                    state => Error::WrongConnector { state: state.name(), needed: "requested" },
+                });
+            };
+            check_unused(qp)?;
+            let limits = self.capped(limits).against(inner.data.limits.flipped());
+            inner.data.limits = limits;
+            inner.state = State::Accepting;
+            inner.is_changing = true;
+            inner.qp = Some(Arc::clone(qp));
+            inner.pending = Some(Box::new(done));
+            inner.on_disconnect = on_disconnect;
+            (peer, self.offer(qp, &inner, limits, private_data))
+        };
+        self.watch(qp);
+        let connector = Arc::clone(self);
+        let submitted = qp.prepare(&peer, move |outcome| connector.prepared(outcome, offer));
+        submitted.inspect_err(|_| self.fail_inline())
+    }
+
+    fn prepared(self: &Arc<Self>, outcome: Result<(), Error>, offer: Offer) {
+        let Some(inner) = self.changed(State::Accepting, outcome) else { return };
+        if !self.send(&inner, |to| Message::Accepted { to, offer }) {
+            self.fail(inner, Error::ConnectionAborted, false);
+        }
+    }
+
+    /// Says no to a request, or to the answer of a peer. Fails with [`Error::PrivateDataTooLong`] (more than [`MAX_CALLEE_DATA`] bytes),
+    /// [`Error::ConnectionAborted`] if the peer is gone already, or [`Error::WrongConnector`].
+    pub fn reject(&self, private_data: &[u8]) -> Result<(), Error> {
+        check_private_data(private_data, MAX_CALLEE_DATA)?;
+        let mut inner = self.lock();
+        match inner.state {
+            State::Requested | State::Answered => {}
+            State::Over => return Err(Error::ConnectionAborted),
+            state => return Err(Error::WrongConnector { state: state.name(), needed: "requested or answered" }),
+        }
+        let private_data = private_data.to_vec();
+        let is_told = self.send(&inner, |to| Message::Rejected { to, private_data });
+        inner.abandon();
+        if is_told {
+            Ok(())
+        } else {
+            Err(Error::ConnectionAborted)
+        }
+    }
+
+    /// Returns what the peer has sent along, also with a rejection, and the limits of reads. As long as the connector lives.
+    pub fn data(&self) -> ConnectionData {
+        self.lock().data.clone()
+    }
+
+    /// Returns the local address, once there is one.
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        self.lock().endpoint.as_ref().map(|endpoint| endpoint.address())
+    }
+
+    /// Returns the peer's address, once there is one.
+    pub fn peer_address(&self) -> Option<SocketAddr> {
+        self.lock().peer_address
+    }
+
+    /// Says farewell to the peer and flushes the QP. `done` is called when the peer has answered and the card
+    /// does nothing for the QP any more.
+    ///
+    /// Fails inline with [`Error::WrongConnector`] unless connected; `done` gets [`Error::ConnectionAborted`] if the peer is gone without a farewell.
+    pub fn disconnect(self: &Arc<Self>, done: impl FnOnce(Result<(), Error>) + Send + 'static) -> Result<Submitted, Error> {
+        let mut inner = self.lock();
+        let (State::Connected | State::PeerGone, Some(qp)) = (inner.state, inner.qp.clone()) else {
+            return Err(Error::WrongConnector { state: inner.state.name(), needed: "connected" });
+        };
+        // The peer's answer and the card's rest; a peer that was first has nothing more to say.
+        let mut waits_for = 1;
+        let mut lost = None;
+        if inner.state == State::Connected {
+            if self.send(&inner, |to| Message::Farewell { to }) {
+                waits_for = 2;
+            } else {
+                lost = Some(Error::ConnectionAborted);
+            }
+        }
+        inner.state = State::Disconnecting;
+        inner.waits_for = waits_for;
+        inner.on_disconnect = None;
+        let done: Callback<()> = match lost {
+            Some(error) => Box::new(move |_| done(Err(error))),
+            None => Box::new(done),
+        };
+        inner.pending = Some(done);
+        drop(inner);
+        let connector = Arc::clone(self);
+        qp.drain(move || connector.one_less_to_wait_for());
+        Ok(Submitted::Pending)
+    }
+
+    fn one_less_to_wait_for(&self) {
+        let mut inner = self.lock();
+        if inner.state != State::Disconnecting {
+            return;
+        }
+        inner.waits_for -= 1;
+        if inner.waits_for == 0 {
+            inner.state = State::Over;
+            inner.leave_endpoint();
+            finish(inner, Ok(()));
+        }
+    }
+
+    /// Ends the connection, or the attempt at one, and calls `done` when the card does nothing for its QP any more. A request of the
+    /// consumer that is pending fails with [`Error::ConnectionAborted`] before that. The QP of an attempt that failed can be used again.
+    pub fn close(self: Arc<Self>, done: impl FnOnce() + Send + 'static) -> CloseStatus {
+        let (qp, pending) = {
+            let mut inner = self.lock();
+            match inner.state {
+                State::New | State::Over => {}
+                State::Requested => {
+                    self.send(&inner, |to| Message::Rejected { to, private_data: Vec::new() });
+                }
+                _ => {
+                    self.send(&inner, |to| Message::Aborted { to });
+                }
+            }
+            // The error, if there is one, is that the consumer closes.
+            inner.failure = None;
+            let (qp, pending) = (inner.qp.take(), inner.pending.take());
+            inner.abandon();
+            (qp, pending)
+        };
+        // Callbacks belong where events are processed, and this is the last of them.
+        let adapter = Arc::clone(self.manager.adapter());
+        adapter.defer(move || {
+            if let Some(pending) = pending {
+                pending(Err(Error::ConnectionAborted));
+            }
+            self.end(qp, Box::new(done));
+        });
+        CloseStatus::Pending
+    }
+
+    /// Takes the QP back, when no change of it is under way any more, and calls `done`.
+    fn end(self: Arc<Self>, qp: Option<Arc<Qp>>, done: CloseCallback) {
+        let adapter = Arc::clone(self.manager.adapter());
+        if self.lock().is_changing {
+            return adapter.defer(move || self.end(qp, done));
+        }
+        let later_adapter = Arc::clone(&adapter);
+        let last: CloseCallback = Box::new(move || {
+            later_adapter.defer(move || {
+                self.manager.forget(self.id);
+                drop(self);
+                done();
+            });
+        });
+        match qp {
+            Some(qp) if matches!(qp.state(), crate::QpState::Rts | crate::QpState::Error) => qp.drain(last),
+            Some(qp) => qp.give_up_connecting(last),
+            None => last(),
+        }
+    }
+
+    // What messages do.
+
+    pub(super) fn requested(&self, endpoint: Arc<Endpoint>, source: SocketAddr, _to: SocketAddr, offer: Offer) {
+        let mut inner = self.lock();
+        inner.endpoint = Some(endpoint);
+        inner.peer_address = Some(source);
+        inner.take_offer(offer, self.capped(ReadLimits { inbound: u32::MAX, outbound: u32::MAX }));
+        inner.state = State::Requested;
+    }
+
+    /// Returns whether the answer was waited for.
+    pub(super) fn accepted(self: &Arc<Self>, offer: Offer) -> bool {
+        let mut inner = self.lock();
+        if inner.state != State::Connecting {
+            return false;
+        }
+        let mine = inner.data.limits;
+        inner.take_offer(offer, mine);
+        inner.state = State::Answered;
+        finish(inner, Ok(()));
+        true
+    }
+
+    pub(super) fn rejected(self: &Arc<Self>, private_data: Vec<u8>) {
+        let mut inner = self.lock();
+        inner.data.private_data = private_data;
+        match (inner.state, inner.peer_address) {
+            (State::Connecting, Some(address)) => self.fail(inner, Error::ConnectionRefused { address }, false),
+            // The active side does not want any more.
+            (State::Accepting, Some(address)) => self.fail(inner, Error::ConnectionRefused { address }, false),
+            _ => {}
+        }
+    }
+
+    pub(super) fn peer_is_ready(self: &Arc<Self>) {
+        let qp = {
+            let mut inner = self.lock();
+            let (State::Accepting, Some(qp)) = (inner.state, inner.qp.clone()) else { return };
+            inner.is_changing = true;
+            qp
+        };
+        let connector = Arc::clone(self);
+        let submitted = qp.activate(move |outcome| connector.activated(outcome));
+        if let Err(error) = submitted {
+            let mut inner = self.lock();
+            inner.is_changing = false;
+            self.fail(inner, error, true);
+        }
+    }
+
+    fn activated(self: &Arc<Self>, outcome: Result<(), Error>) {
+        let Some(mut inner) = self.changed(State::Accepting, outcome) else { return };
+        inner.state = State::Connected;
+        finish(inner, Ok(()));
+    }
+
+    /// The QP's state has been changed, or could not be. Returns the lock if the connection goes on.
+    fn changed(self: &Arc<Self>, expected: State, outcome: Result<(), Error>) -> Option<MutexGuard<'_, Inner>> {
+        let mut inner = self.lock();
+        inner.is_changing = false;
+        if let Some(failure) = inner.failure.take() {
+            self.fail(inner, failure, false);
+            return None;
+        }
+        if inner.state != expected {
+            // Closed meanwhile; the close takes the QP back.
+            return None;
+        }
+        match outcome {
+            Ok(()) => Some(inner),
+            Err(error) => {
+                self.fail(inner, error, true);
+                None
+            }
+        }
+    }
+
+    pub(super) fn peer_said_farewell(self: &Arc<Self>) {
+        let mut inner = self.lock();
+        self.send(&inner, |to| Message::FarewellReply { to });
+        match inner.state {
+            State::Connected => {
+                inner.state = State::PeerGone;
+                call_disconnect(inner);
+            }
+            // The farewell overtook the confirmation of this side's own request.
+            State::Accepting | State::Completing => self.fail(inner, Error::ConnectionAborted, false),
+            _ => {}
+        }
+    }
+
+    pub(super) fn farewell_answered(self: &Arc<Self>) {
+        self.one_less_to_wait_for();
+    }
+
+    pub(super) fn aborted(self: &Arc<Self>) {
+        let mut inner = self.lock();
+        match inner.state {
+            State::Connected | State::PeerGone => {
+                inner.state = State::Over;
+                let qp = inner.qp.clone();
+                call_disconnect(inner);
+                if let Some(qp) = qp {
+                    qp.flush();
+                }
+            }
+            State::Disconnecting => {
+                drop(inner);
+                self.one_less_to_wait_for();
+            }
+            State::Connecting | State::Answered | State::Completing | State::Requested | State::Accepting => {
+                self.fail(inner, Error::ConnectionAborted, false);
+            }
+            State::New | State::Over => {}
+        }
+    }
+
+    /// The QP failed, so the connection is lost, on both sides.
+    fn lost(self: &Arc<Self>) {
+        let mut inner = self.lock();
+        if matches!(inner.state, State::Connected | State::PeerGone) {
+            self.send(&inner, |to| Message::Aborted { to });
+            inner.state = State::Over;
+            call_disconnect(inner);
+        }
+    }
+
+    fn watch(self: &Arc<Self>, qp: &Arc<Qp>) {
+        let connector = Arc::downgrade(self);
+        qp.set_fault_callback(Box::new(move |_, _| {
+            if let Some(connector) = connector.upgrade() {
+                connector.lost();
+            }
+        }));
+    }
+
+    /// Ends an attempt, and reports why. The QP is put back, so that it can be used for another.
+    fn fail(self: &Arc<Self>, mut inner: MutexGuard<'_, Inner>, error: Error, tell_peer: bool) {
+        if tell_peer {
+            self.send(&inner, |to| Message::Aborted { to });
+        }
+        if inner.is_changing {
+            inner.failure.get_or_insert(error);
+            return;
+        }
+        let qp = inner.qp.take();
+        let pending = inner.pending.take();
+        inner.abandon();
+        drop(inner);
+        let report = move || {
+            if let Some(pending) = pending {
+                pending(Err(error));
+            }
+        };
+        match qp {
+            Some(qp) => qp.give_up_connecting(report),
+            None => report(),
+        }
+    }
+
+    /// Takes back what a call has noted that fails inline.
+    fn fail_inline(&self) {
+        let mut inner = self.lock();
+        inner.pending = None;
+        inner.is_changing = false;
+        self.send(&inner, |to| Message::Aborted { to });
+        inner.abandon();
+    }
+
+    fn capped(&self, limits: ReadLimits) -> ReadLimits {
+        let info = self.manager.adapter().info();
+        ReadLimits { inbound: limits.inbound.min(info.max_inbound_reads), outbound: limits.outbound.min(info.max_outbound_reads) }
+    }
+
+    fn offer(&self, qp: &Arc<Qp>, inner: &Inner, limits: ReadLimits, private_data: &[u8]) -> Offer {
+        let address = qp.address();
+        Offer {
+            from: Remote { ip: address.ip, id: self.id },
+            qp: address,
+            mtu_bytes: inner.mtu_bytes,
+            limits,
+            private_data: private_data.to_vec(),
+        }
+    }
+
+    /// Sends to the peer, if there is one. Returns whether somebody gets it.
+    fn send(&self, inner: &Inner, message: impl FnOnce(ConnectorId) -> Message) -> bool {
+        inner.peer.is_some_and(|peer| self.manager.exchange.send(peer.ip, message(peer.id)))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        lock(&self.inner)
+    }
+}
+
+impl Drop for Connector {
+    fn drop(&mut self) {
+        self.manager.forget(self.id);
+        let mut inner = self.lock();
+        // A connector that nobody has closed: the peer must not wait for it.
+        match inner.state {
+            State::New | State::Over => {}
+            State::Requested => {
+                self.send(&inner, |to| Message::Rejected { to, private_data: Vec::new() });
+            }
+            _ => {
+                self.send(&inner, |to| Message::Aborted { to });
+                if let Some(qp) = &inner.qp {
+                    qp.flush();
+                }
+            }
+        }
+        inner.abandon();
+    }
+}
+
+impl Inner {
+    fn take_offer(&mut self, offer: Offer, mine: ReadLimits) {
+        self.peer = Some(offer.from);
+        self.peer_qp = Some(offer.qp);
+        self.mtu_bytes = self.mtu_bytes.min(offer.mtu_bytes);
+        self.data = ConnectionData { limits: mine.against(offer.limits), private_data: offer.private_data };
+    }
+
+    fn qp_peer(&self) -> Option<QpPeer> {
+        self.peer_qp.map(|address| QpPeer::new(address, self.mtu_bytes))
+    }
+
+    fn leave_endpoint(&mut self) {
+        if let (true, Some(endpoint), Some(peer)) = (self.is_entered, &self.endpoint, self.peer_address) {
+            endpoint.leave_peer(peer);
+        }
+        self.is_entered = false;
+    }
+
+    /// Is over. The address stays taken until the connector is gone.
+    fn abandon(&mut self) {
+        self.state = State::Over;
+        self.leave_endpoint();
+        self.on_disconnect = None;
+        self.qp = None;
+    }
+}
+
+impl ReadLimits {
+    fn flipped(self) -> Self {
+        Self { inbound: self.outbound, outbound: self.inbound }
+    }
+}
+
+fn check_private_data(bytes: &[u8], limit: usize) -> Result<(), Error> {
+    if bytes.len() > limit {
+        return Err(Error::PrivateDataTooLong { len_bytes: bytes.len(), limit });
+    }
+    Ok(())
+}
+
+/// A QP serves one connection in its life.
+fn check_unused(qp: &Arc<Qp>) -> Result<(), Error> {
+    let state = qp.state();
+    if state != crate::QpState::Reset {
+        return Err(Error::WrongState { qpn: qp.qpn(), state, needed: "RESET" });
+    }
+    Ok(())
+}
+
+/// Calls what is pending, without the lock.
+fn finish(mut inner: MutexGuard<'_, Inner>, outcome: Result<(), Error>) {
+    let pending = inner.pending.take();
+    drop(inner);
+    if let Some(done) = pending {
+        done(outcome);
+    }
+}
+
+/// Tells the consumer, once, without the lock.
+fn call_disconnect(mut inner: MutexGuard<'_, Inner>) {
+    let on_disconnect = inner.on_disconnect.take();
+    drop(inner);
+    if let Some(on_disconnect) = on_disconnect {
+        on_disconnect();
+    }
+}
