@@ -415,7 +415,7 @@ impl Adapter {
     }
 
     /// Lets `work` run inside the next [`Adapter::process_events`], where callbacks belong. Never runs it on the caller's stack.
-    pub(crate) fn defer(&self, work: impl FnOnce() + Send + 'static) {
+    pub fn defer(&self, work: impl FnOnce() + Send + 'static) {
         lock(&self.deferred).push_back(Box::new(work));
     }
 

@@ -14,74 +14,86 @@ use crate::error::Error;
 #[repr(transparent)]
 pub struct NtStatus(pub u32);
 
-impl NtStatus {
-    /// Done.
-    pub const SUCCESS: Self = Self(0x0000_0000);
-    /// A callback will follow.
-    pub const PENDING: Self = Self(0x0000_0103);
-    /// CQ overrun, or more data than fits.
-    pub const BUFFER_OVERFLOW: Self = Self(0x8000_0005);
-    /// The object is in use.
-    pub const DEVICE_BUSY: Self = Self(0x8000_0011);
-    /// Queue full. Of warning severity, so neither success nor error by the usual macros.
-    pub const NO_MORE_ENTRIES: Self = Self(0x8000_001A);
-    /// A key, a right or a range does not fit.
-    pub const ACCESS_VIOLATION: Self = Self(0xC000_0005);
-    /// An argument exceeds a limit.
-    pub const INVALID_PARAMETER: Self = Self(0xC000_000D);
-    /// Malformed request, or one that the object's state does not allow.
-    pub const INVALID_DEVICE_REQUEST: Self = Self(0xC000_0010);
-    /// The buffer does not hold the answer.
-    pub const BUFFER_TOO_SMALL: Self = Self(0xC000_0023);
-    /// Two arguments that exclude each other.
-    pub const INVALID_PARAMETER_MIX: Self = Self(0xC000_0030);
-    /// Too many SGEs, or a message that is too long.
-    pub const DATA_OVERRUN: Self = Self(0xC000_003C);
-    /// The local address is in use.
-    pub const SHARING_VIOLATION: Self = Self(0xC000_0043);
-    /// Out of memory, numbers or queue entries of the driver.
-    pub const INSUFFICIENT_RESOURCES: Self = Self(0xC000_009A);
-    /// No answer in time.
-    pub const IO_TIMEOUT: Self = Self(0xC000_00B5);
-    /// Not offered by this card.
-    pub const NOT_SUPPORTED: Self = Self(0xC000_00BB);
-    /// The card contradicts itself.
-    pub const INTERNAL_ERROR: Self = Self(0xC000_00E5);
-    /// Flushed.
-    pub const CANCELLED: Self = Self(0xC000_0120);
-    /// The peer refused; the number of the user-mode `ND_REMOTE_ERROR`.
-    pub const REMOTE_RESOURCES: Self = Self(0xC000_013D);
-    /// Not an address of ours, or none at all.
-    pub const INVALID_ADDRESS: Self = Self(0xC000_0141);
-    /// Too much private data.
-    pub const INVALID_BUFFER_SIZE: Self = Self(0xC000_0206);
-    /// No free port.
-    pub const TOO_MANY_ADDRESSES: Self = Self(0xC000_0209);
-    /// There is such a connection already.
-    pub const ADDRESS_ALREADY_EXISTS: Self = Self(0xC000_020A);
-    /// Nobody listens, or the peer has rejected.
-    pub const CONNECTION_REFUSED: Self = Self(0xC000_0236);
-    /// The QP is not connected.
-    pub const CONNECTION_INVALID: Self = Self(0xC000_023A);
-    /// The QP is connected or connecting already.
-    pub const CONNECTION_ACTIVE: Self = Self(0xC000_023B);
-    /// No way to that network.
-    pub const NETWORK_UNREACHABLE: Self = Self(0xC000_023C);
-    /// Nobody answers.
-    pub const HOST_UNREACHABLE: Self = Self(0xC000_023D);
-    /// The peer gave up.
-    pub const CONNECTION_ABORTED: Self = Self(0xC000_0241);
-    /// The card is gone.
-    pub const DEVICE_REMOVED: Self = Self(0xC000_02B6);
-    /// The connector belongs to a connection.
-    pub const ADDRESS_ALREADY_ASSOCIATED: Self = Self(0xC000_0328);
-    /// More than this adapter can do.
-    pub const IMPLEMENTATION_LIMIT: Self = Self(0xC000_042B);
-    /// `NDIS_STATUS_BAD_VERSION`: the card speaks another interface.
-    pub const BAD_VERSION: Self = Self(0xC001_0004);
-    /// `NDIS_STATUS_ADAPTER_NOT_READY`.
-    pub const ADAPTER_NOT_READY: Self = Self(0xC001_0011);
+macro_rules! statuses {
+    ($( $(#[doc = $doc:literal])+ $name:ident = $value:literal, )+) => {
+        impl NtStatus {
+            $( $(#[doc = $doc])+ pub const $name: Self = Self($value); )+
+            /// All statuses, with their names.
+            pub const ALL: &'static [(&'static str, NtStatus)] = &[$( (stringify!($name), Self::$name), )+];
+        }
+    };
+}
 
+statuses! {
+    /// Done.
+    SUCCESS = 0x0000_0000,
+    /// A callback will follow.
+    PENDING = 0x0000_0103,
+    /// CQ overrun, or more data than fits.
+    BUFFER_OVERFLOW = 0x8000_0005,
+    /// The object is in use.
+    DEVICE_BUSY = 0x8000_0011,
+    /// Queue full. Of warning severity, so neither success nor error by the usual macros.
+    NO_MORE_ENTRIES = 0x8000_001A,
+    /// A key, a right or a range does not fit.
+    ACCESS_VIOLATION = 0xC000_0005,
+    /// An argument exceeds a limit.
+    INVALID_PARAMETER = 0xC000_000D,
+    /// Malformed request, or one that the object's state does not allow.
+    INVALID_DEVICE_REQUEST = 0xC000_0010,
+    /// The buffer does not hold the answer.
+    BUFFER_TOO_SMALL = 0xC000_0023,
+    /// Two arguments that exclude each other.
+    INVALID_PARAMETER_MIX = 0xC000_0030,
+    /// Too many SGEs, or a message that is too long.
+    DATA_OVERRUN = 0xC000_003C,
+    /// The local address is in use.
+    SHARING_VIOLATION = 0xC000_0043,
+    /// Out of memory, numbers or queue entries of the driver.
+    INSUFFICIENT_RESOURCES = 0xC000_009A,
+    /// No answer in time.
+    IO_TIMEOUT = 0xC000_00B5,
+    /// Not offered by this card.
+    NOT_SUPPORTED = 0xC000_00BB,
+    /// The card contradicts itself.
+    INTERNAL_ERROR = 0xC000_00E5,
+    /// Flushed.
+    CANCELLED = 0xC000_0120,
+    /// The peer refused; the number of the user-mode `ND_REMOTE_ERROR`.
+    REMOTE_RESOURCES = 0xC000_013D,
+    /// Not an address of ours, or none at all.
+    INVALID_ADDRESS = 0xC000_0141,
+    /// Too much private data.
+    INVALID_BUFFER_SIZE = 0xC000_0206,
+    /// No free port.
+    TOO_MANY_ADDRESSES = 0xC000_0209,
+    /// There is such a connection already.
+    ADDRESS_ALREADY_EXISTS = 0xC000_020A,
+    /// Nobody listens, or the peer has rejected.
+    CONNECTION_REFUSED = 0xC000_0236,
+    /// The QP is not connected.
+    CONNECTION_INVALID = 0xC000_023A,
+    /// The QP is connected or connecting already.
+    CONNECTION_ACTIVE = 0xC000_023B,
+    /// No way to that network.
+    NETWORK_UNREACHABLE = 0xC000_023C,
+    /// Nobody answers.
+    HOST_UNREACHABLE = 0xC000_023D,
+    /// The peer gave up.
+    CONNECTION_ABORTED = 0xC000_0241,
+    /// The card is gone.
+    DEVICE_REMOVED = 0xC000_02B6,
+    /// The connector belongs to a connection.
+    ADDRESS_ALREADY_ASSOCIATED = 0xC000_0328,
+    /// More than this adapter can do.
+    IMPLEMENTATION_LIMIT = 0xC000_042B,
+    /// `NDIS_STATUS_BAD_VERSION`: the card speaks another interface.
+    BAD_VERSION = 0xC001_0004,
+    /// `NDIS_STATUS_ADAPTER_NOT_READY`.
+    ADAPTER_NOT_READY = 0xC001_0011,
+}
+
+impl NtStatus {
     /// Tells whether this is `SUCCESS`.
     pub const fn is_success(self) -> bool {
         self.0 == 0

@@ -29,6 +29,7 @@ use crate::sync::{fence, AtomicBool, AtomicU64, AtomicU8, Ordering};
 
 /// A piece of local memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
 pub struct Sge {
     /// Address of the first byte, as the region names it.
     pub va: u64,
@@ -252,7 +253,8 @@ impl SendQueue {
     /// requests to the card: [`Error::NotConnected`], [`Error::QueueFull`], [`Error::BadFlags`] (also for
     /// [`WriteFlags::INLINE`]), [`Error::TooManySges`], [`Error::MessageTooLong`].
     pub fn write(&mut self, context: u64, sges: &[Sge], remote_va: u64, rkey: u32, flags: WriteFlags) -> Result<(), Error> {
-        self.post(context, Source::Regions(sges), remote_va, rkey, flags)
+        let outcome = self.post_regions(context, sges, remote_va, rkey, flags);
+        self.posted(outcome, flags)
     }
 
     /// Posts an RDMA WRITE of the bytes of `pieces`, in their order. They are copied into the request, so their memory is free
@@ -262,18 +264,29 @@ impl SendQueue {
     /// As [`SendQueue::write`] otherwise, with [`WriteFlags::INLINE`] or without. Fails with [`Error::InlineTooLong`] for
     /// more bytes than [`QpOptions::inline_bytes`](crate::QpOptions::inline_bytes).
     pub fn write_inline(&mut self, context: u64, pieces: &[&[u8]], remote_va: u64, rkey: u32, flags: WriteFlags) -> Result<(), Error> {
-        self.post(context, Source::Bytes(pieces), remote_va, rkey, flags)
+        self.write_inline_from(context, pieces.iter().copied(), remote_va, rkey, flags)
     }
 
-    fn post(&mut self, context: u64, source: Source<'_>, remote_va: u64, rkey: u32, flags: WriteFlags) -> Result<(), Error> {
-        match self.post_write(context, source, remote_va, rkey, flags) {
-            Ok(()) if flags.contains(WriteFlags::DEFER) => Ok(()),
-            outcome => {
-                // Also on failure: NDK has deferred requests handed over before a failing post returns.
-                self.ring_doorbell();
-                outcome
-            }
+    /// Does what [`SendQueue::write_inline`] does with the pieces that an iterator gives. It is walked twice.
+    pub fn write_inline_from<'a>(
+        &mut self,
+        context: u64,
+        pieces: impl Iterator<Item = &'a [u8]> + Clone,
+        remote_va: u64,
+        rkey: u32,
+        flags: WriteFlags,
+    ) -> Result<(), Error> {
+        let outcome = self.post_bytes(context, pieces, remote_va, rkey, flags);
+        self.posted(outcome, flags)
+    }
+
+    /// Rings, unless the doorbell may wait. Also on failure: NDK has deferred requests handed over before a failing post returns.
+    #[inline]
+    fn posted(&mut self, outcome: Result<(), Error>, flags: WriteFlags) -> Result<(), Error> {
+        if outcome.is_err() || !flags.contains(WriteFlags::DEFER) {
+            self.ring_doorbell();
         }
+        outcome
     }
 
     /// Shows deferred requests to the card, if there are any.
@@ -291,69 +304,95 @@ impl SendQueue {
         (self.shared.depth - (self.producer - self.freed)) as u32
     }
 
-    fn post_write(&mut self, context: u64, source: Source<'_>, remote_va: u64, rkey: u32, flags: WriteFlags) -> Result<(), Error> {
-        let qpn = self.shared.qpn;
+    fn post_regions(&mut self, context: u64, sges: &[Sge], remote_va: u64, rkey: u32, flags: WriteFlags) -> Result<(), Error> {
+        self.check("write from regions", flags, WriteFlags(WriteFlags::ALL.0 & !WriteFlags::INLINE.0))?;
+        if sges.len() > self.max_sges as usize {
+            return Err(Error::TooManySges { sges: sges.len(), limit: self.max_sges });
+        }
+        // In 64 bits: six lengths of 32 bits do not fit into 32.
+        let len_bytes = sges.iter().map(|sge| u64::from(sge.len_bytes)).sum();
+        if len_bytes > self.max_message_bytes {
+            return Err(Error::MessageTooLong { len_bytes, limit: self.max_message_bytes });
+        }
+        let slot = self.free_slot()?;
+        let (first, more) = sges.split_at(sges.len().min(SGES_ONE_UNIT));
+        let mut wqe = head(flags, remote_va, rkey);
+        wqe.sges = sges.len() as u8;
+        lay_out(&mut wqe.sge, first);
+        self.memory.write(slot * self.slot_bytes, &wqe)?;
+        if !more.is_empty() {
+            let mut unit = SqWqeMore::default();
+            lay_out(&mut unit.sge, more);
+            self.memory.write(slot * self.slot_bytes + SQ_UNIT, &unit)?;
+        }
+        self.publish(slot, context, flags);
+        Ok(())
+    }
+
+    fn post_bytes<'a>(
+        &mut self,
+        context: u64,
+        pieces: impl Iterator<Item = &'a [u8]> + Clone,
+        remote_va: u64,
+        rkey: u32,
+        flags: WriteFlags,
+    ) -> Result<(), Error> {
+        self.check("inline write", flags, WriteFlags::ALL)?;
+        let len_bytes = pieces.clone().map(|piece| piece.len() as u64).sum();
+        if len_bytes > u64::from(self.max_inline_bytes) {
+            return Err(Error::InlineTooLong { len_bytes, limit: self.max_inline_bytes });
+        }
+        let slot = self.free_slot()?;
+        let mut wqe = head(flags, remote_va, rkey);
+        wqe.inline_bytes = len_bytes as u8;
+        let mut bytes = [0; MAX_INLINE];
+        let mut place = 0;
+        for piece in pieces {
+            bytes[place..place + piece.len()].copy_from_slice(piece);
+            place += piece.len();
+        }
+        let (first, more) = bytes.split_at(INLINE_ONE_UNIT);
+        wqe.sge.as_mut_bytes().copy_from_slice(first);
+        self.memory.write(slot * self.slot_bytes, &wqe)?;
+        if len_bytes > INLINE_ONE_UNIT as u64 {
+            let mut unit = SqWqeMore::default();
+            unit.sge.as_mut_bytes().copy_from_slice(more);
+            self.memory.write(slot * self.slot_bytes + SQ_UNIT, &unit)?;
+        }
+        self.publish(slot, context, flags);
+        Ok(())
+    }
+
+    #[inline]
+    fn check(&self, what: &'static str, flags: WriteFlags, known: WriteFlags) -> Result<(), Error> {
         let state = self.shared.state();
         if state != QpState::Rts {
-            return Err(Error::NotConnected { qpn, state });
+            return Err(Error::NotConnected { qpn: self.shared.qpn, state });
         }
-        let known = source.flags();
         if flags.0 & !known.0 != 0 {
-            return Err(Error::BadFlags { what: source.operation(), flags: flags.0, known: known.0 });
+            return Err(Error::BadFlags { what, flags: flags.0, known: known.0 });
         }
-        let is_silent = flags.contains(WriteFlags::SILENT_SUCCESS);
-        let mut bits = 0;
-        if !is_silent {
-            bits |= wqe_flags::SIGNALED;
-        }
-        if flags.contains(WriteFlags::READ_FENCE) {
-            bits |= wqe_flags::FENCE;
-        }
-        let mut wqe =
-            SqWqe { opcode: WqeOp::Write as u8, flags: bits, remote_va: remote_va.into(), rkey: rkey.into(), ..Default::default() };
-        let mut unit = SqWqeMore::default();
-        let has_more = match source {
-            Source::Regions(sges) => {
-                if sges.len() > self.max_sges as usize {
-                    return Err(Error::TooManySges { sges: sges.len(), limit: self.max_sges });
-                }
-                // In 64 bits: six lengths of 32 bits do not fit into 32.
-                let len_bytes = sges.iter().map(|sge| u64::from(sge.len_bytes)).sum();
-                if len_bytes > self.max_message_bytes {
-                    return Err(Error::MessageTooLong { len_bytes, limit: self.max_message_bytes });
-                }
-                let (first, more) = sges.split_at(sges.len().min(SGES_ONE_UNIT));
-                wqe.sges = sges.len() as u8;
-                lay_out(&mut wqe.sge, first);
-                lay_out(&mut unit.sge, more);
-                !more.is_empty()
-            }
-            Source::Bytes(pieces) => {
-                let len_bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
-                if len_bytes > u64::from(self.max_inline_bytes) {
-                    return Err(Error::InlineTooLong { len_bytes, limit: self.max_inline_bytes });
-                }
-                wqe.inline_bytes = len_bytes as u8;
-                copy_in(wqe.sge.as_mut_bytes(), unit.sge.as_mut_bytes(), pieces);
-                len_bytes > INLINE_ONE_UNIT as u64
-            }
-        };
+        Ok(())
+    }
+
+    /// Returns the slot of the next request, if one is free.
+    #[inline]
+    fn free_slot(&mut self) -> Result<usize, Error> {
         if self.producer - self.freed >= self.shared.depth {
             self.reclaim();
             if self.producer - self.freed >= self.shared.depth {
-                return Err(Error::QueueFull { queue: "send", qpn, depth: self.shared.depth as u32 });
+                return Err(Error::QueueFull { queue: "send", qpn: self.shared.qpn, depth: self.shared.depth as u32 });
             }
         }
+        Ok(self.shared.ring.slot(self.producer as u32) as usize)
+    }
 
-        let slot = self.shared.ring.slot(self.producer as u32) as usize;
-        let offset = slot * self.slot_bytes;
-        self.memory.write(offset, &wqe)?;
-        if has_more {
-            self.memory.write(offset + SQ_UNIT, &unit)?;
-        }
+    /// Makes the request known that lies in `slot`.
+    #[inline]
+    fn publish(&mut self, slot: usize, context: u64, flags: WriteFlags) {
         if let Some(kept) = self.shared.slots.get(slot) {
             kept.context.store(context, Ordering::Relaxed);
-            kept.is_silent.store(is_silent, Ordering::Relaxed);
+            kept.is_silent.store(flags.contains(WriteFlags::SILENT_SUCCESS), Ordering::Relaxed);
         }
         self.producer += 1;
         // Before the doorbell: the poller may see the completion at once and looks for the request below this index.
@@ -362,7 +401,6 @@ impl SendQueue {
         } else {
             self.shared.producer.store(self.producer, Ordering::Release);
         }
-        Ok(())
     }
 
     /// Learns which slots are free: from polled completions, then from the progress record.
@@ -399,31 +437,17 @@ impl Drop for SendQueue {
     }
 }
 
-/// Where the bytes of a request come from.
-#[derive(Clone, Copy)]
-enum Source<'a> {
-    /// From regions, read by the card.
-    Regions(&'a [Sge]),
-    /// From memory of this process, inline.
-    Bytes(&'a [&'a [u8]]),
-}
-
-impl Source<'_> {
-    /// Returns the flags that such a request can have.
-    const fn flags(self) -> WriteFlags {
-        match self {
-            Self::Regions(_) => WriteFlags(WriteFlags::ALL.0 & !WriteFlags::INLINE.0),
-            Self::Bytes(_) => WriteFlags::ALL,
-        }
+/// Returns a request without data.
+#[inline]
+fn head(flags: WriteFlags, remote_va: u64, rkey: u32) -> SqWqe {
+    let mut bits = 0;
+    if !flags.contains(WriteFlags::SILENT_SUCCESS) {
+        bits |= wqe_flags::SIGNALED;
     }
-
-    /// Returns what the request is called in errors.
-    const fn operation(self) -> &'static str {
-        match self {
-            Self::Regions(_) => "write from regions",
-            Self::Bytes(_) => "inline write",
-        }
+    if flags.contains(WriteFlags::READ_FENCE) {
+        bits |= wqe_flags::FENCE;
     }
+    SqWqe { opcode: WqeOp::Write as u8, flags: bits, remote_va: remote_va.into(), rkey: rkey.into(), ..Default::default() }
 }
 
 /// Returns the bytes of a slot for requests of up to `sges` SGEs and up to `inline_bytes` bytes of inline data.
@@ -448,16 +472,6 @@ pub(crate) const fn memory_bytes(ring: Ring, slot_bytes: usize) -> usize {
 fn lay_out(places: &mut [queue::Sge], sges: &[Sge]) {
     for (place, sge) in places.iter_mut().zip(sges) {
         *place = queue::Sge { va: sge.va.into(), len_bytes: sge.len_bytes.into(), lkey: sge.lkey.into() };
-    }
-}
-
-/// Copies `pieces`, one behind the other, into `first` and then `second`. There is room for them.
-fn copy_in(first: &mut [u8], second: &mut [u8], pieces: &[&[u8]]) {
-    let mut places = first.iter_mut().chain(second);
-    for piece in pieces {
-        for (byte, place) in piece.iter().zip(&mut places) {
-            *place = *byte;
-        }
     }
 }
 

@@ -5,6 +5,7 @@
 //! | [`pair`] | two cards, a link, the driver's objects on both ends; posting and reaping |
 //! | [`region`] | registered memory with canaries and a record of what should be in it |
 //! | [`capture`] | frames as an independent decoder and an independent ICRC see them |
+//! | [`ndk`](mod@ndk) | two cards behind the C interface, and what a consumer needs to call it |
 //! | [`alignments`] | writes of all alignments and lengths, for the test and for the command of that name |
 //! | [`spy`] | a device that lets a test reach the driver's rings |
 //! | [`repeat`] | seeds, and what a failure prints |
@@ -16,6 +17,8 @@
 
 pub mod alignments;
 pub mod capture;
+#[expect(unsafe_code, reason = "a consumer of the C interface calls through its tables")]
+pub mod ndk;
 pub mod pair;
 pub mod region;
 pub mod repeat;

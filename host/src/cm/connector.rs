@@ -343,23 +343,8 @@ impl Connector {
     /// Ends the connection, or the attempt at one, and calls `done` when the card does nothing for its QP any more. A request of the
     /// consumer that is pending fails with [`Error::ConnectionAborted`] before that. The QP of an attempt that failed can be used again.
     pub fn close(self: Arc<Self>, done: impl FnOnce() + Send + 'static) -> CloseStatus {
-        let (qp, pending) = {
-            let mut inner = self.lock();
-            match inner.state {
-                State::New | State::Over => {}
-                State::Requested => {
-                    self.send(&inner, |to| Message::Rejected { to, private_data: Vec::new() });
-                }
-                _ => {
-                    self.send(&inner, |to| Message::Aborted { to });
-                }
-            }
-            // The error, if there is one, is that the consumer closes.
-            inner.failure = None;
-            let (qp, pending) = (inner.qp.take(), inner.pending.take());
-            inner.abandon();
-            (qp, pending)
-        };
+        let pending = self.stop();
+        let qp = self.lock().qp.take();
         // Callbacks belong where events are processed, and this is the last of them.
         let adapter = Arc::clone(self.manager.adapter());
         adapter.defer(move || {
@@ -369,6 +354,35 @@ impl Connector {
             self.end(qp, Box::new(done));
         });
         CloseStatus::Pending
+    }
+
+    /// Ends the connection, or the attempt at one: a request of the consumer that is pending fails with [`Error::ConnectionAborted`],
+    /// inside [`crate::Adapter::process_events`]. [`Connector::close`] does this and more.
+    pub fn abort(&self) {
+        if let Some(pending) = self.stop() {
+            self.manager.adapter().defer(move || pending(Err(Error::ConnectionAborted)));
+        }
+    }
+
+    /// Tells the peer, and returns what is pending. Keeps the QP.
+    fn stop(&self) -> Option<Callback<()>> {
+        let mut inner = self.lock();
+        match inner.state {
+            State::New | State::Over => {}
+            State::Requested => {
+                self.send(&inner, |to| Message::Rejected { to, private_data: Vec::new() });
+            }
+            _ => {
+                self.send(&inner, |to| Message::Aborted { to });
+            }
+        }
+        // The error, if there is one, is that the consumer ends it.
+        inner.failure = None;
+        let pending = inner.pending.take();
+        let qp = inner.qp.take();
+        inner.abandon();
+        inner.qp = qp;
+        pending
     }
 
     /// Takes the QP back, when no change of it is under way any more, and calls `done`.

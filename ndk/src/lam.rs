@@ -1,0 +1,80 @@
+//! Logical address mappings: the pages of a buffer as the card addresses them, for the privileged token.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use verbena_host::ndk::NtStatus;
+use verbena_host::DmaBuffer;
+
+use crate::abi::*;
+use crate::adapter::AdapterObject;
+use crate::mr::contiguous;
+use crate::object::{failed, status, Object};
+
+/// Bytes in front of the pages.
+const HEADER: usize = std::mem::offset_of!(NDK_LOGICAL_ADDRESS_MAPPING, AdapterPageArray);
+
+/// What `AdapterContext` points to.
+struct Mapping {
+    _memory: DmaBuffer,
+    _adapter: Arc<Object<AdapterObject>>,
+}
+
+/// `NDK_FN_BUILD_LAM`. Mapping takes no command, so it is done when this returns. Nothing of the descriptors is kept.
+pub(crate) unsafe extern "C" fn build(
+    adapter: *mut NDK_ADAPTER,
+    mdl: *mut MDL,
+    len: SIZE_T,
+    _completion: NDK_FN_REQUEST_COMPLETION,
+    _context: PVOID,
+    lam: *mut NDK_LOGICAL_ADDRESS_MAPPING,
+    size: *mut ULONG,
+    fbo: *mut ULONG,
+) -> NTSTATUS {
+    // SAFETY: the consumer gives a live adapter, a valid chain, and places for the answers.
+    let (adapter, start, size, fbo) =
+        unsafe { (Object::<AdapterObject>::share(adapter), contiguous(mdl, len), size.as_mut(), fbo.as_mut()) };
+    let (Some(adapter), Some(start), Some(size), Some(fbo)) = (adapter, start, size, fbo) else {
+        return status(NtStatus::INVALID_PARAMETER);
+    };
+    let offset = start.as_ptr() as usize % PAGE_SIZE;
+    // No overflow: the bytes exist, and so do the pages that hold them.
+    let pages = (offset + len).div_ceil(PAGE_SIZE);
+    let Some(needed) = u32::try_from(pages).ok().and_then(|pages| pages.checked_mul(8)?.checked_add(HEADER as u32)) else {
+        return status(NtStatus::INSUFFICIENT_RESOURCES);
+    };
+    let given = std::mem::replace(size, needed);
+    let Some(place) = NonNull::new(lam).filter(|_| given >= needed) else { return status(NtStatus::BUFFER_TOO_SMALL) };
+    let first = start.as_ptr().wrapping_sub(offset);
+    let Some(first) = NonNull::new(first) else { return status(NtStatus::INVALID_PARAMETER) };
+    // SAFETY: the consumer keeps the memory until it releases the mapping (NDKPI), and pages live as long as any byte of them.
+    let memory = match unsafe { DmaBuffer::map(Arc::clone(adapter.host().device()), first, pages * PAGE_SIZE) } {
+        Ok(memory) => memory,
+        Err(error) => return failed(&error),
+    };
+    let iova = memory.iova();
+    let mapping = Box::new(Mapping { _memory: memory, _adapter: adapter });
+    // SAFETY: the consumer says that there is room for header and pages. Written through the raw pointer: the declared array has one entry.
+    unsafe {
+        let place = place.as_ptr();
+        (&raw mut (*place).AdapterContext).write(Box::into_raw(mapping).cast());
+        (&raw mut (*place).AdapterPageCount).write(pages as ULONG);
+        let array: *mut NDK_LOGICAL_ADDRESS = (&raw mut (*place).AdapterPageArray).cast();
+        for page in 0..pages {
+            array.add(page).write(NDK_LOGICAL_ADDRESS { QuadPart: iova.wrapping_add((page * PAGE_SIZE) as u64) as i64 });
+        }
+    }
+    *fbo = offset as ULONG;
+    status(NtStatus::SUCCESS)
+}
+
+/// `NDK_FN_RELEASE_LAM`. The consumer's requests that use the mapping are completed by then, and the card reads nothing for a request that is.
+pub(crate) unsafe extern "C" fn release(_adapter: *mut NDK_ADAPTER, lam: *mut NDK_LOGICAL_ADDRESS_MAPPING) {
+    // SAFETY: the consumer gives a mapping that was built, or null.
+    let Some(lam) = (unsafe { lam.as_mut() }) else { return };
+    let mapping = std::mem::replace(&mut lam.AdapterContext, std::ptr::null_mut());
+    if !mapping.is_null() {
+        // SAFETY: `build` made the box, and the pointer is taken back once.
+        drop(unsafe { Box::from_raw(mapping.cast::<Mapping>()) });
+    }
+}
