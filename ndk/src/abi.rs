@@ -128,28 +128,64 @@ pub struct NDK_OBJECT_HEADER {
     pub NdkReserved: NDK_OBJECT_HEADER_RESERVED_BLOCK,
 }
 
-macro_rules! objects {
-    ($($name:ident: $dispatch:ident;)*) => { $(
-        #[repr(C)]
-        pub struct $name {
-            pub Header: NDK_OBJECT_HEADER,
-            pub Dispatch: *const $dispatch,
-        }
-        const _: () = assert!(size_of::<$name>() == 48 && offset_of!($name, Dispatch) == 40);
-    )* };
+#[repr(C)]
+pub struct NDK_ADAPTER {
+    pub Header: NDK_OBJECT_HEADER,
+    pub Dispatch: *const NDK_ADAPTER_DISPATCH,
 }
 
-objects! {
-    NDK_ADAPTER: NDK_ADAPTER_DISPATCH;
-    NDK_PD: NDK_PD_DISPATCH;
-    NDK_CQ: NDK_CQ_DISPATCH;
-    NDK_QP: NDK_QP_DISPATCH;
-    NDK_MR: NDK_MR_DISPATCH;
-    NDK_MW: NDK_MW_DISPATCH;
-    NDK_SRQ: NDK_SRQ_DISPATCH;
-    NDK_SHARED_ENDPOINT: NDK_SHARED_ENDPOINT_DISPATCH;
-    NDK_CONNECTOR: NDK_CONNECTOR_DISPATCH;
-    NDK_LISTENER: NDK_LISTENER_DISPATCH;
+#[repr(C)]
+pub struct NDK_PD {
+    pub Header: NDK_OBJECT_HEADER,
+    pub Dispatch: *const NDK_PD_DISPATCH,
+}
+
+#[repr(C)]
+pub struct NDK_CQ {
+    pub Header: NDK_OBJECT_HEADER,
+    pub Dispatch: *const NDK_CQ_DISPATCH,
+}
+
+#[repr(C)]
+pub struct NDK_QP {
+    pub Header: NDK_OBJECT_HEADER,
+    pub Dispatch: *const NDK_QP_DISPATCH,
+}
+
+#[repr(C)]
+pub struct NDK_MR {
+    pub Header: NDK_OBJECT_HEADER,
+    pub Dispatch: *const NDK_MR_DISPATCH,
+}
+
+#[repr(C)]
+pub struct NDK_MW {
+    pub Header: NDK_OBJECT_HEADER,
+    pub Dispatch: *const NDK_MW_DISPATCH,
+}
+
+#[repr(C)]
+pub struct NDK_SRQ {
+    pub Header: NDK_OBJECT_HEADER,
+    pub Dispatch: *const NDK_SRQ_DISPATCH,
+}
+
+#[repr(C)]
+pub struct NDK_SHARED_ENDPOINT {
+    pub Header: NDK_OBJECT_HEADER,
+    pub Dispatch: *const NDK_SHARED_ENDPOINT_DISPATCH,
+}
+
+#[repr(C)]
+pub struct NDK_CONNECTOR {
+    pub Header: NDK_OBJECT_HEADER,
+    pub Dispatch: *const NDK_CONNECTOR_DISPATCH,
+}
+
+#[repr(C)]
+pub struct NDK_LISTENER {
+    pub Header: NDK_OBJECT_HEADER,
+    pub Dispatch: *const NDK_LISTENER_DISPATCH,
 }
 
 // Callbacks of the consumer.
@@ -614,108 +650,114 @@ pub type NDK_FN_CONTROL_CONNECT_EVENTS = Option<unsafe extern "C" fn(pNdkListene
 
 // Tables of functions, in the order of the interface.
 
-macro_rules! tables {
-    ($($table:ident: $entries:literal { $($field:ident: $function:ident,)* })*) => { $(
-        #[repr(C)]
-        pub struct $table { $(pub $field: $function,)* }
-        const _: () = assert!(size_of::<$table>() == 8 * $entries);
-    )*
-        /// Names of the tables and the number of their entries.
-        pub const TABLES: &[(&str, usize)] = &[$((stringify!($table), $entries),)*];
-    };
+#[repr(C)]
+pub struct NDK_ADAPTER_DISPATCH {
+    pub NdkQueryExtension: NDK_FN_QUERY_EXTENSION_INTERFACE,
+    pub NdkQueryAdapterInfo: NDK_FN_QUERY_ADAPTER_INFO,
+    pub NdkCreateCq: NDK_FN_CREATE_CQ,
+    pub NdkCreatePd: NDK_FN_CREATE_PD,
+    pub NdkCreateSharedEndpoint: NDK_FN_CREATE_SHARED_ENDPOINT,
+    pub NdkCreateConnector: NDK_FN_CREATE_CONNECTOR,
+    pub NdkCreateListener: NDK_FN_CREATE_LISTENER,
+    pub NdkBuildLAM: NDK_FN_BUILD_LAM,
+    pub NdkReleaseLAM: NDK_FN_RELEASE_LAM,
 }
 
-tables! {
-    NDK_ADAPTER_DISPATCH: 9 {
-        NdkQueryExtension: NDK_FN_QUERY_EXTENSION_INTERFACE,
-        NdkQueryAdapterInfo: NDK_FN_QUERY_ADAPTER_INFO,
-        NdkCreateCq: NDK_FN_CREATE_CQ,
-        NdkCreatePd: NDK_FN_CREATE_PD,
-        NdkCreateSharedEndpoint: NDK_FN_CREATE_SHARED_ENDPOINT,
-        NdkCreateConnector: NDK_FN_CREATE_CONNECTOR,
-        NdkCreateListener: NDK_FN_CREATE_LISTENER,
-        NdkBuildLAM: NDK_FN_BUILD_LAM,
-        NdkReleaseLAM: NDK_FN_RELEASE_LAM,
-    }
-    NDK_PD_DISPATCH: 8 {
-        NdkClosePd: NDK_FN_CLOSE_OBJECT,
-        NdkQueryExtension: NDK_FN_QUERY_EXTENSION_INTERFACE,
-        NdkCreateMr: NDK_FN_CREATE_MR,
-        NdkCreateMw: NDK_FN_CREATE_MW,
-        NdkCreateSrq: NDK_FN_CREATE_SRQ,
-        NdkCreateQp: NDK_FN_CREATE_QP,
-        NdkCreateQpWithSrq: NDK_FN_CREATE_QP_WITH_SRQ,
-        NdkGetPrivilegedMemoryRegionToken: NDK_FN_GET_PRIVILEGED_MEMORY_REGION_TOKEN,
-    }
-    NDK_CQ_DISPATCH: 7 {
-        NdkCloseCq: NDK_FN_CLOSE_OBJECT,
-        NdkQueryExtension: NDK_FN_QUERY_EXTENSION_INTERFACE,
-        NdkResizeCq: NDK_FN_RESIZE_CQ,
-        NdkArmCq: NDK_FN_ARM_CQ,
-        NdkGetCqResults: NDK_FN_GET_CQ_RESULTS,
-        NdkControlCqInterruptModeration: NDK_FN_CONTROL_CQ_INTERRUPT_MODERATION,
-        NdkGetCqResultsEx: NDK_FN_GET_CQ_RESULTS_EX,
-    }
-    NDK_QP_DISPATCH: 11 {
-        NdkCloseQp: NDK_FN_CLOSE_OBJECT,
-        NdkQueryExtension: NDK_FN_QUERY_EXTENSION_INTERFACE,
-        NdkFlush: NDK_FN_FLUSH,
-        NdkSend: NDK_FN_SEND,
-        NdkReceive: NDK_FN_RECEIVE,
-        NdkBind: NDK_FN_BIND,
-        NdkFastRegister: NDK_FN_FAST_REGISTER,
-        NdkInvalidate: NDK_FN_INVALIDATE,
-        NdkRead: NDK_FN_READ,
-        NdkWrite: NDK_FN_WRITE,
-        NdkSendAndInvalidate: NDK_FN_SEND_AND_INVALIDATE,
-    }
-    NDK_MR_DISPATCH: 7 {
-        NdkCloseMr: NDK_FN_CLOSE_OBJECT,
-        NdkQueryExtension: NDK_FN_QUERY_EXTENSION_INTERFACE,
-        NdkRegisterMr: NDK_FN_REGISTER_MR,
-        NdkDeregisterMr: NDK_FN_DEREGISTER_MR,
-        NdkInitializeFastRegisterMr: NDK_FN_INITIALIZE_FAST_REGISTER_MR,
-        NdkGetRemoteTokenFromMr: NDK_FN_GET_REMOTE_TOKEN_FROM_MR,
-        NdkGetLocalTokenFromMr: NDK_FN_GET_LOCAL_TOKEN_FROM_MR,
-    }
-    NDK_MW_DISPATCH: 3 {
-        NdkCloseMw: NDK_FN_CLOSE_OBJECT,
-        NdkQueryExtension: NDK_FN_QUERY_EXTENSION_INTERFACE,
-        NdkGetRemoteTokenFromMw: NDK_FN_GET_REMOTE_TOKEN_FROM_MW,
-    }
-    NDK_SRQ_DISPATCH: 4 {
-        NdkCloseSrq: NDK_FN_CLOSE_OBJECT,
-        NdkQueryExtension: NDK_FN_QUERY_EXTENSION_INTERFACE,
-        NdkModifySrq: NDK_FN_MODIFY_SRQ,
-        NdkSrqReceive: NDK_FN_SRQ_RECEIVE,
-    }
-    NDK_SHARED_ENDPOINT_DISPATCH: 3 {
-        NdkCloseSharedEndpoint: NDK_FN_CLOSE_OBJECT,
-        NdkQueryExtension: NDK_FN_QUERY_EXTENSION_INTERFACE,
-        NdkGetLocalAddress: NDK_FN_GET_SHARED_ENDPOINT_LOCAL_ADDRESS,
-    }
-    NDK_CONNECTOR_DISPATCH: 13 {
-        NdkCloseConnector: NDK_FN_CLOSE_OBJECT,
-        NdkQueryExtension: NDK_FN_QUERY_EXTENSION_INTERFACE,
-        NdkConnect: NDK_FN_CONNECT,
-        NdkConnectWithSharedEndpoint: NDK_FN_CONNECT_WITH_SHARED_ENDPOINT,
-        NdkCompleteConnect: NDK_FN_COMPLETE_CONNECT,
-        NdkAccept: NDK_FN_ACCEPT,
-        NdkReject: NDK_FN_REJECT,
-        NdkGetConnectionData: NDK_FN_GET_CONNECTION_DATA,
-        NdkGetLocalAddress: NDK_FN_GET_LOCAL_ADDRESS,
-        NdkGetPeerAddress: NDK_FN_GET_PEER_ADDRESS,
-        NdkDisconnect: NDK_FN_DISCONNECT,
-        NdkCompleteConnectEx: NDK_FN_COMPLETE_CONNECT_EX,
-        NdkAcceptEx: NDK_FN_ACCEPT_EX,
-    }
-    NDK_LISTENER_DISPATCH: 5 {
-        NdkCloseListener: NDK_FN_CLOSE_OBJECT,
-        NdkQueryExtension: NDK_FN_QUERY_EXTENSION_INTERFACE,
-        NdkListen: NDK_FN_LISTEN,
-        NdkGetLocalAddress: NDK_FN_GET_LISTENER_LOCAL_ADDRESS,
-        NdkControlConnectEvents: NDK_FN_CONTROL_CONNECT_EVENTS,
-    }
+#[repr(C)]
+pub struct NDK_PD_DISPATCH {
+    pub NdkClosePd: NDK_FN_CLOSE_OBJECT,
+    pub NdkQueryExtension: NDK_FN_QUERY_EXTENSION_INTERFACE,
+    pub NdkCreateMr: NDK_FN_CREATE_MR,
+    pub NdkCreateMw: NDK_FN_CREATE_MW,
+    pub NdkCreateSrq: NDK_FN_CREATE_SRQ,
+    pub NdkCreateQp: NDK_FN_CREATE_QP,
+    pub NdkCreateQpWithSrq: NDK_FN_CREATE_QP_WITH_SRQ,
+    pub NdkGetPrivilegedMemoryRegionToken: NDK_FN_GET_PRIVILEGED_MEMORY_REGION_TOKEN,
+}
+
+#[repr(C)]
+pub struct NDK_CQ_DISPATCH {
+    pub NdkCloseCq: NDK_FN_CLOSE_OBJECT,
+    pub NdkQueryExtension: NDK_FN_QUERY_EXTENSION_INTERFACE,
+    pub NdkResizeCq: NDK_FN_RESIZE_CQ,
+    pub NdkArmCq: NDK_FN_ARM_CQ,
+    pub NdkGetCqResults: NDK_FN_GET_CQ_RESULTS,
+    pub NdkControlCqInterruptModeration: NDK_FN_CONTROL_CQ_INTERRUPT_MODERATION,
+    pub NdkGetCqResultsEx: NDK_FN_GET_CQ_RESULTS_EX,
+}
+
+#[repr(C)]
+pub struct NDK_QP_DISPATCH {
+    pub NdkCloseQp: NDK_FN_CLOSE_OBJECT,
+    pub NdkQueryExtension: NDK_FN_QUERY_EXTENSION_INTERFACE,
+    pub NdkFlush: NDK_FN_FLUSH,
+    pub NdkSend: NDK_FN_SEND,
+    pub NdkReceive: NDK_FN_RECEIVE,
+    pub NdkBind: NDK_FN_BIND,
+    pub NdkFastRegister: NDK_FN_FAST_REGISTER,
+    pub NdkInvalidate: NDK_FN_INVALIDATE,
+    pub NdkRead: NDK_FN_READ,
+    pub NdkWrite: NDK_FN_WRITE,
+    pub NdkSendAndInvalidate: NDK_FN_SEND_AND_INVALIDATE,
+}
+
+#[repr(C)]
+pub struct NDK_MR_DISPATCH {
+    pub NdkCloseMr: NDK_FN_CLOSE_OBJECT,
+    pub NdkQueryExtension: NDK_FN_QUERY_EXTENSION_INTERFACE,
+    pub NdkRegisterMr: NDK_FN_REGISTER_MR,
+    pub NdkDeregisterMr: NDK_FN_DEREGISTER_MR,
+    pub NdkInitializeFastRegisterMr: NDK_FN_INITIALIZE_FAST_REGISTER_MR,
+    pub NdkGetRemoteTokenFromMr: NDK_FN_GET_REMOTE_TOKEN_FROM_MR,
+    pub NdkGetLocalTokenFromMr: NDK_FN_GET_LOCAL_TOKEN_FROM_MR,
+}
+
+#[repr(C)]
+pub struct NDK_MW_DISPATCH {
+    pub NdkCloseMw: NDK_FN_CLOSE_OBJECT,
+    pub NdkQueryExtension: NDK_FN_QUERY_EXTENSION_INTERFACE,
+    pub NdkGetRemoteTokenFromMw: NDK_FN_GET_REMOTE_TOKEN_FROM_MW,
+}
+
+#[repr(C)]
+pub struct NDK_SRQ_DISPATCH {
+    pub NdkCloseSrq: NDK_FN_CLOSE_OBJECT,
+    pub NdkQueryExtension: NDK_FN_QUERY_EXTENSION_INTERFACE,
+    pub NdkModifySrq: NDK_FN_MODIFY_SRQ,
+    pub NdkSrqReceive: NDK_FN_SRQ_RECEIVE,
+}
+
+#[repr(C)]
+pub struct NDK_SHARED_ENDPOINT_DISPATCH {
+    pub NdkCloseSharedEndpoint: NDK_FN_CLOSE_OBJECT,
+    pub NdkQueryExtension: NDK_FN_QUERY_EXTENSION_INTERFACE,
+    pub NdkGetLocalAddress: NDK_FN_GET_SHARED_ENDPOINT_LOCAL_ADDRESS,
+}
+
+#[repr(C)]
+pub struct NDK_CONNECTOR_DISPATCH {
+    pub NdkCloseConnector: NDK_FN_CLOSE_OBJECT,
+    pub NdkQueryExtension: NDK_FN_QUERY_EXTENSION_INTERFACE,
+    pub NdkConnect: NDK_FN_CONNECT,
+    pub NdkConnectWithSharedEndpoint: NDK_FN_CONNECT_WITH_SHARED_ENDPOINT,
+    pub NdkCompleteConnect: NDK_FN_COMPLETE_CONNECT,
+    pub NdkAccept: NDK_FN_ACCEPT,
+    pub NdkReject: NDK_FN_REJECT,
+    pub NdkGetConnectionData: NDK_FN_GET_CONNECTION_DATA,
+    pub NdkGetLocalAddress: NDK_FN_GET_LOCAL_ADDRESS,
+    pub NdkGetPeerAddress: NDK_FN_GET_PEER_ADDRESS,
+    pub NdkDisconnect: NDK_FN_DISCONNECT,
+    pub NdkCompleteConnectEx: NDK_FN_COMPLETE_CONNECT_EX,
+    pub NdkAcceptEx: NDK_FN_ACCEPT_EX,
+}
+
+#[repr(C)]
+pub struct NDK_LISTENER_DISPATCH {
+    pub NdkCloseListener: NDK_FN_CLOSE_OBJECT,
+    pub NdkQueryExtension: NDK_FN_QUERY_EXTENSION_INTERFACE,
+    pub NdkListen: NDK_FN_LISTEN,
+    pub NdkGetLocalAddress: NDK_FN_GET_LISTENER_LOCAL_ADDRESS,
+    pub NdkControlConnectEvents: NDK_FN_CONTROL_CONNECT_EVENTS,
 }
 
 // Values.
@@ -783,4 +825,24 @@ layouts! {
     GROUP_AFFINITY: 16 { Mask @ 0, Group @ 8, Reserved @ 10, }
     GUID: 16 { Data1 @ 0, Data2 @ 4, Data3 @ 6, Data4 @ 8, }
     MDL: 48 { Next @ 0, Size @ 8, MdlFlags @ 10, Process @ 16, MappedSystemVa @ 24, StartVa @ 32, ByteCount @ 40, ByteOffset @ 44, }
+    NDK_ADAPTER: 48 { Header @ 0, Dispatch @ 40, }
+    NDK_PD: 48 { Header @ 0, Dispatch @ 40, }
+    NDK_CQ: 48 { Header @ 0, Dispatch @ 40, }
+    NDK_QP: 48 { Header @ 0, Dispatch @ 40, }
+    NDK_MR: 48 { Header @ 0, Dispatch @ 40, }
+    NDK_MW: 48 { Header @ 0, Dispatch @ 40, }
+    NDK_SRQ: 48 { Header @ 0, Dispatch @ 40, }
+    NDK_SHARED_ENDPOINT: 48 { Header @ 0, Dispatch @ 40, }
+    NDK_CONNECTOR: 48 { Header @ 0, Dispatch @ 40, }
+    NDK_LISTENER: 48 { Header @ 0, Dispatch @ 40, }
+    NDK_ADAPTER_DISPATCH: 72 { NdkQueryExtension @ 0, NdkQueryAdapterInfo @ 8, NdkCreateCq @ 16, NdkCreatePd @ 24, NdkCreateSharedEndpoint @ 32, NdkCreateConnector @ 40, NdkCreateListener @ 48, NdkBuildLAM @ 56, NdkReleaseLAM @ 64, }
+    NDK_PD_DISPATCH: 64 { NdkClosePd @ 0, NdkQueryExtension @ 8, NdkCreateMr @ 16, NdkCreateMw @ 24, NdkCreateSrq @ 32, NdkCreateQp @ 40, NdkCreateQpWithSrq @ 48, NdkGetPrivilegedMemoryRegionToken @ 56, }
+    NDK_CQ_DISPATCH: 56 { NdkCloseCq @ 0, NdkQueryExtension @ 8, NdkResizeCq @ 16, NdkArmCq @ 24, NdkGetCqResults @ 32, NdkControlCqInterruptModeration @ 40, NdkGetCqResultsEx @ 48, }
+    NDK_QP_DISPATCH: 88 { NdkCloseQp @ 0, NdkQueryExtension @ 8, NdkFlush @ 16, NdkSend @ 24, NdkReceive @ 32, NdkBind @ 40, NdkFastRegister @ 48, NdkInvalidate @ 56, NdkRead @ 64, NdkWrite @ 72, NdkSendAndInvalidate @ 80, }
+    NDK_MR_DISPATCH: 56 { NdkCloseMr @ 0, NdkQueryExtension @ 8, NdkRegisterMr @ 16, NdkDeregisterMr @ 24, NdkInitializeFastRegisterMr @ 32, NdkGetRemoteTokenFromMr @ 40, NdkGetLocalTokenFromMr @ 48, }
+    NDK_MW_DISPATCH: 24 { NdkCloseMw @ 0, NdkQueryExtension @ 8, NdkGetRemoteTokenFromMw @ 16, }
+    NDK_SRQ_DISPATCH: 32 { NdkCloseSrq @ 0, NdkQueryExtension @ 8, NdkModifySrq @ 16, NdkSrqReceive @ 24, }
+    NDK_SHARED_ENDPOINT_DISPATCH: 24 { NdkCloseSharedEndpoint @ 0, NdkQueryExtension @ 8, NdkGetLocalAddress @ 16, }
+    NDK_CONNECTOR_DISPATCH: 104 { NdkCloseConnector @ 0, NdkQueryExtension @ 8, NdkConnect @ 16, NdkConnectWithSharedEndpoint @ 24, NdkCompleteConnect @ 32, NdkAccept @ 40, NdkReject @ 48, NdkGetConnectionData @ 56, NdkGetLocalAddress @ 64, NdkGetPeerAddress @ 72, NdkDisconnect @ 80, NdkCompleteConnectEx @ 88, NdkAcceptEx @ 96, }
+    NDK_LISTENER_DISPATCH: 40 { NdkCloseListener @ 0, NdkQueryExtension @ 8, NdkListen @ 16, NdkGetLocalAddress @ 24, NdkControlConnectEvents @ 32, }
 }

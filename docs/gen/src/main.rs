@@ -1,10 +1,15 @@
-//! Writes `docs/registers.md` and `docs/layouts.md` from `verbena-abi`, or checks that they are current.
+//! Writes `docs/registers.md` and `docs/layouts.md` from `verbena-abi`, and `verbena_ndk.h` from `verbena-ndk`, or checks that they are current.
 //!
 //! ```text
-//! cargo run -p verbena-docs              # writes both
-//! cargo run -p verbena-docs -- --check   # fails if either differs from what would be written
+//! cargo run -p verbena-docs              # writes all
+//! cargo run -p verbena-docs -- --check   # fails if one differs from what would be written
 //! ```
 
+/// The file itself: a dependency on its crate would build the simulation for a page.
+#[path = "../../../ndk/src/abi.rs"]
+#[allow(dead_code, reason = "the header is made from the text; the tables alone are used")]
+mod abi;
+mod header;
 mod layouts;
 mod registers;
 mod source;
@@ -22,7 +27,7 @@ fn main() -> ExitCode {
         [] => false,
         [flag] if flag == "--check" => true,
         [flag] if flag == "--help" || flag == "-h" => {
-            println!("{USAGE}\n\nWrites docs/registers.md and docs/layouts.md from verbena-abi. With --check, writes nothing and fails if they differ.");
+            println!("{USAGE}\n\nWrites docs/registers.md, docs/layouts.md and ndk/include/verbena_ndk.h from the sources. With --check, writes nothing and fails if they differ.");
             return ExitCode::SUCCESS;
         }
         _ => {
@@ -33,7 +38,7 @@ fn main() -> ExitCode {
     match run(check) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => {
-            eprintln!("write them anew with `cargo run -p verbena-docs` and commit the result together with the change of abi");
+            eprintln!("write them anew with `cargo run -p verbena-docs` and commit the result together with the change of the source");
             ExitCode::FAILURE
         }
         Err(error) => {
@@ -48,9 +53,10 @@ fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Writes or checks both pages. Returns whether all is well.
+/// Writes or checks all of them. Returns whether all is well.
 fn run(check: bool) -> Result<bool, Failure> {
-    let pages = [("docs/registers.md", registers::page()?), ("docs/layouts.md", layouts::page()?)];
+    let pages =
+        [("docs/registers.md", registers::page()?), ("docs/layouts.md", layouts::page()?), ("ndk/include/verbena_ndk.h", header::text()?)];
     let mut is_current = true;
     for (name, text) in pages {
         let path = root().join(name);
