@@ -6,6 +6,7 @@
 //! | [`region`] | registered memory with canaries and a record of what should be in it |
 //! | [`capture`] | frames as an independent decoder and an independent ICRC see them |
 //! | [`ndk`](mod@ndk) | two cards behind the C interface, and what a consumer needs to call it |
+//! | [`programs`] | random programs of a consumer, and the model that they are held to |
 //! | [`alignments`] | writes of all alignments and lengths, for the test and for the command of that name |
 //! | [`spy`] | a device that lets a test reach the driver's rings |
 //! | [`repeat`] | seeds, and what a failure prints |
@@ -20,6 +21,8 @@ pub mod capture;
 #[expect(unsafe_code, reason = "a consumer of the C interface calls through its tables")]
 pub mod ndk;
 pub mod pair;
+#[expect(unsafe_code, reason = "as of `ndk`")]
+pub mod programs;
 pub mod region;
 pub mod repeat;
 #[expect(unsafe_code, reason = "the trait of a device has an unsafe method")]

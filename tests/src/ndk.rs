@@ -175,6 +175,16 @@ pub struct Region {
 }
 
 impl Region {
+    /// Returns the number of bytes.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Tells whether there are none, which can't be.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
     /// Returns the address of byte `offset`.
     pub fn va(&self, offset: usize) -> u64 {
         self.bytes.as_ptr() as u64 + offset as u64
