@@ -1753,10 +1753,10 @@ impl Pair {
         close!(self.bench, old => NdkCloseCq);
     }
 
-    /// Starts the close of the writer's connector.
+    /// Starts the close of the writer's connector, which is null from here on.
     #[track_caller]
-    fn close_connector(&self) -> &'static Slot {
-        let connector = self.connected.connectors[0];
+    fn close_connector(&mut self) -> &'static Slot {
+        let connector = std::mem::replace(&mut self.connected.connectors[0], null_mut());
         // SAFETY: the connector is live.
         self.bench.close_object(unsafe { (*(*connector).Dispatch).NdkCloseConnector }, connector.cast())
     }
@@ -1862,10 +1862,11 @@ fn gathered(region: &Region, list: &[NDK_SGE]) -> Vec<u8> {
 #[track_caller]
 fn close_connected(bench: &Bench, connected: &Connected) {
     let (qps, connectors) = (connected.qps, connected.connectors);
-    close!(bench, qps[0] => NdkCloseQp, qps[1] => NdkCloseQp, connectors[1] => NdkCloseConnector, connected.listener => NdkCloseListener);
+    // The first: a QP's close waits for that of its connector.
     if !connectors[0].is_null() {
         close!(bench, connectors[0] => NdkCloseConnector);
     }
+    close!(bench, connectors[1] => NdkCloseConnector, qps[0] => NdkCloseQp, qps[1] => NdkCloseQp, connected.listener => NdkCloseListener);
 }
 
 /// Lets the cards run for longer than a short write takes.

@@ -111,6 +111,7 @@ pub struct Qp {
     context: Mutex<Context>,
     is_send_queue_out: AtomicBool,
     is_receive_queue_out: AtomicBool,
+    has_connector: AtomicBool,
     fault: Mutex<Option<QpFault>>,
     on_fault: Mutex<Option<Arc<FaultCallback>>>,
     on_close: Mutex<Vec<CloseCallback>>,
@@ -222,6 +223,7 @@ impl Qp {
                 context: Mutex::new(Context { latest, is_changing: false }),
                 is_send_queue_out: AtomicBool::new(false),
                 is_receive_queue_out: AtomicBool::new(false),
+                has_connector: AtomicBool::new(false),
                 fault: Mutex::default(),
                 on_fault: Mutex::default(),
                 on_close: Mutex::default(),
@@ -302,6 +304,15 @@ impl Qp {
             return None;
         }
         Some(ReceiveQueue::new(Arc::clone(self), Arc::clone(&self.parts.receives)))
+    }
+
+    /// Takes the QP for a connector. Returns whether no other one has it.
+    pub(crate) fn reserve_for_connection(&self) -> bool {
+        !self.has_connector.swap(true, Ordering::AcqRel)
+    }
+
+    pub(crate) fn release_from_connection(&self) {
+        self.has_connector.store(false, Ordering::Release);
     }
 
     pub(crate) fn give_back_receive_queue(&self) {

@@ -10,6 +10,7 @@ use crate::connect::{QpAddress, QpPeer};
 use crate::error::Error;
 use crate::lock;
 use crate::qp::Qp;
+use crate::QpState;
 
 /// Called once when the peer has ended the connection, or when it is lost; not after [`Connector::disconnect`] of this side.
 pub type DisconnectCallback = Box<dyn FnOnce() + Send>;
@@ -78,6 +79,29 @@ pub struct Connector {
     inner: Mutex<Inner>,
 }
 
+/// A QP that belongs to one connector, until this is dropped.
+struct Reserved(Arc<Qp>);
+
+impl Reserved {
+    /// Takes a QP that no connector has, and that was never connected: it serves one connection in its life.
+    fn take(qp: &Arc<Qp>) -> Result<Self, Error> {
+        let (qpn, state) = (qp.qpn(), qp.state());
+        if state != QpState::Reset {
+            return Err(Error::WrongState { qpn, state, needed: "RESET" });
+        }
+        if !qp.reserve_for_connection() {
+            return Err(Error::WrongState { qpn, state, needed: "of no other connector" });
+        }
+        Ok(Self(Arc::clone(qp)))
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.0.release_from_connection();
+    }
+}
+
 struct Inner {
     state: State,
     endpoint: Option<Arc<Endpoint>>,
@@ -87,13 +111,17 @@ struct Inner {
     peer: Option<Remote>,
     peer_qp: Option<QpAddress>,
     mtu_bytes: u32,
-    qp: Option<Arc<Qp>>,
+    qp: Option<Reserved>,
     data: ConnectionData,
     /// The request of the consumer that is not done.
     pending: Option<Callback<()>>,
     on_disconnect: Option<DisconnectCallback>,
-    /// What a disconnect still waits for.
-    waits_for: u32,
+    /// A disconnect waits for the peer's answer.
+    waits_for_peer: bool,
+    /// And for the card.
+    waits_for_card: bool,
+    /// The peer has ended it in place of an answer.
+    is_aborted: bool,
     /// The QP's state is being changed; what ends the attempt waits for that.
     is_changing: bool,
     /// Why the attempt ends when it has changed.
@@ -121,7 +149,9 @@ impl Connector {
             data: ConnectionData::default(),
             pending: None,
             on_disconnect: None,
-            waits_for: 0,
+            waits_for_peer: false,
+            waits_for_card: false,
+            is_aborted: false,
             is_changing: false,
             failure: None,
         };
@@ -154,7 +184,7 @@ impl Connector {
         if inner.state != State::New {
             return Err(Error::ConnectorUsed { state: inner.state.name() });
         }
-        check_unused(qp)?;
+        let reserved = Reserved::take(qp)?;
         if self.manager.addresses().any(|own| own == peer.ip()) || self.manager.exchange.at(peer.ip()).is_none() {
             return Err(Error::HostUnreachable { address: peer.ip() });
         }
@@ -164,12 +194,13 @@ impl Connector {
         };
         endpoint.enter_peer(peer)?;
         let limits = self.capped(limits);
-        let message = Message::Request { to: peer, source: endpoint.address(), offer: self.offer(qp, &inner, limits, private_data) };
+        let source = endpoint.address();
         inner.data.limits = limits;
         inner.endpoint = Some(endpoint);
+        let message = Message::Request { to: peer, source, offer: self.offer(qp, &inner, limits, private_data) };
         inner.peer_address = Some(peer);
         inner.is_entered = true;
-        inner.qp = Some(Arc::clone(qp));
+        inner.qp = Some(reserved);
         if !self.manager.exchange.send(peer.ip(), message) {
             inner.abandon();
             inner.state = State::New;
@@ -191,8 +222,12 @@ impl Connector {
     ) -> Result<Submitted, Error> {
         let (qp, peer) = {
             let mut inner = self.lock();
-            let (State::Answered, Some(qp), Some(peer)) = (inner.state, inner.qp.clone(), inner.qp_peer()) else {
-                return Err(Error::WrongConnector { state: inner.state.name(), needed: "answered" });
+            let (State::Answered, Some(qp), Some(peer)) = (inner.state, inner.qp(), inner.qp_peer()) else {
+                // What the peer has given up meanwhile is no misuse of this end's.
+                return Err(match inner.state {
+                    State::Over if inner.is_aborted => Error::ConnectionAborted,
+                    state => Error::WrongConnector { state: state.name(), needed: "answered" },
+                });
             };
             inner.state = State::Completing;
             inner.is_changing = true;
@@ -236,12 +271,12 @@ impl Connector {
                     state => Error::WrongConnector { state: state.name(), needed: "requested" },
                 });
             };
-            check_unused(qp)?;
+            let reserved = Reserved::take(qp)?;
             let limits = self.capped(limits).against(inner.data.limits.flipped());
             inner.data.limits = limits;
             inner.state = State::Accepting;
             inner.is_changing = true;
-            inner.qp = Some(Arc::clone(qp));
+            inner.qp = Some(reserved);
             inner.pending = Some(Box::new(done));
             inner.on_disconnect = on_disconnect;
             (peer, self.offer(qp, &inner, limits, private_data))
@@ -300,44 +335,36 @@ impl Connector {
     /// Fails inline with [`Error::WrongConnector`] unless connected; `done` gets [`Error::ConnectionAborted`] if the peer is gone without a farewell.
     pub fn disconnect(self: &Arc<Self>, done: impl FnOnce(Result<(), Error>) + Send + 'static) -> Result<Submitted, Error> {
         let mut inner = self.lock();
-        let (State::Connected | State::PeerGone, Some(qp)) = (inner.state, inner.qp.clone()) else {
+        let (State::Connected | State::PeerGone, Some(qp)) = (inner.state, inner.qp()) else {
             return Err(Error::WrongConnector { state: inner.state.name(), needed: "connected" });
         };
-        // The peer's answer and the card's rest; a peer that was first has nothing more to say.
-        let mut waits_for = 1;
-        let mut lost = None;
-        if inner.state == State::Connected {
-            if self.send(&inner, |to| Message::Farewell { to }) {
-                waits_for = 2;
-            } else {
-                lost = Some(Error::ConnectionAborted);
-            }
-        }
+        // A peer that was first has nothing more to say; one that is gone says nothing.
+        let was_first = inner.state == State::PeerGone;
+        inner.waits_for_peer = !was_first && self.send(&inner, |to| Message::Farewell { to });
+        inner.is_aborted = !was_first && !inner.waits_for_peer;
+        inner.waits_for_card = true;
         inner.state = State::Disconnecting;
-        inner.waits_for = waits_for;
         inner.on_disconnect = None;
-        let done: Callback<()> = match lost {
-            Some(error) => Box::new(move |_| done(Err(error))),
-            None => Box::new(done),
-        };
-        inner.pending = Some(done);
+        inner.pending = Some(Box::new(done));
         drop(inner);
         let connector = Arc::clone(self);
-        qp.drain(move || connector.one_less_to_wait_for());
+        qp.drain(move || {
+            let mut inner = connector.lock();
+            inner.waits_for_card = false;
+            connector.disconnected(inner);
+        });
         Ok(Submitted::Pending)
     }
 
-    fn one_less_to_wait_for(&self) {
-        let mut inner = self.lock();
-        if inner.state != State::Disconnecting {
+    /// Reports a disconnect, if there is nothing more to wait for.
+    fn disconnected(&self, mut inner: MutexGuard<'_, Inner>) {
+        if inner.state != State::Disconnecting || inner.waits_for_peer || inner.waits_for_card {
             return;
         }
-        inner.waits_for -= 1;
-        if inner.waits_for == 0 {
-            inner.state = State::Over;
-            inner.leave_endpoint();
-            finish(inner, Ok(()));
-        }
+        let outcome = if inner.is_aborted { Err(Error::ConnectionAborted) } else { Ok(()) };
+        inner.state = State::Over;
+        inner.leave_endpoint();
+        finish(inner, outcome);
     }
 
     /// Ends the connection, or the attempt at one, and calls `done` when the card does nothing for its QP any more. A request of the
@@ -386,7 +413,7 @@ impl Connector {
     }
 
     /// Takes the QP back, when no change of it is under way any more, and calls `done`.
-    fn end(self: Arc<Self>, qp: Option<Arc<Qp>>, done: CloseCallback) {
+    fn end(self: Arc<Self>, qp: Option<Reserved>, done: CloseCallback) {
         let adapter = Arc::clone(self.manager.adapter());
         if self.lock().is_changing {
             return adapter.defer(move || self.end(qp, done));
@@ -399,10 +426,16 @@ impl Connector {
                 done();
             });
         });
-        match qp {
-            Some(qp) if matches!(qp.state(), crate::QpState::Rts | crate::QpState::Error) => qp.drain(last),
-            Some(qp) => qp.give_up_connecting(last),
-            None => last(),
+        let Some(reserved) = qp else { return last() };
+        let qp = Arc::clone(&reserved.0);
+        let last = move || {
+            drop(reserved);
+            last();
+        };
+        if matches!(qp.state(), QpState::Rts | QpState::Error) {
+            qp.drain(last);
+        } else {
+            qp.give_up_connecting(last);
         }
     }
 
@@ -443,7 +476,7 @@ impl Connector {
     pub(super) fn peer_is_ready(self: &Arc<Self>) {
         let qp = {
             let mut inner = self.lock();
-            let (State::Accepting, Some(qp)) = (inner.state, inner.qp.clone()) else { return };
+            let (State::Accepting, Some(qp)) = (inner.state, inner.qp()) else { return };
             inner.is_changing = true;
             qp
         };
@@ -498,7 +531,9 @@ impl Connector {
     }
 
     pub(super) fn farewell_answered(self: &Arc<Self>) {
-        self.one_less_to_wait_for();
+        let mut inner = self.lock();
+        inner.waits_for_peer = false;
+        self.disconnected(inner);
     }
 
     pub(super) fn aborted(self: &Arc<Self>) {
@@ -506,17 +541,20 @@ impl Connector {
         match inner.state {
             State::Connected | State::PeerGone => {
                 inner.state = State::Over;
-                let qp = inner.qp.clone();
+                let qp = inner.qp();
                 call_disconnect(inner);
                 if let Some(qp) = qp {
                     qp.flush();
                 }
             }
             State::Disconnecting => {
-                drop(inner);
-                self.one_less_to_wait_for();
+                // Behind the answer it is the usual end of the peer's connector.
+                inner.is_aborted |= inner.waits_for_peer;
+                inner.waits_for_peer = false;
+                self.disconnected(inner);
             }
             State::Connecting | State::Answered | State::Completing | State::Requested | State::Accepting => {
+                inner.is_aborted = true;
                 self.fail(inner, Error::ConnectionAborted, false);
             }
             State::New | State::Over => {}
@@ -554,14 +592,25 @@ impl Connector {
         let qp = inner.qp.take();
         let pending = inner.pending.take();
         inner.abandon();
+        // A close waits until this has been reported.
+        inner.is_changing = true;
         drop(inner);
+        let connector = Arc::clone(self);
         let report = move || {
             if let Some(pending) = pending {
                 pending(Err(error));
             }
+            connector.lock().is_changing = false;
         };
         match qp {
-            Some(qp) => qp.give_up_connecting(report),
+            Some(reserved) => {
+                let qp = Arc::clone(&reserved.0);
+                qp.give_up_connecting(move || {
+                    // Free for another attempt, inside the callback already.
+                    drop(reserved);
+                    report();
+                });
+            }
             None => report(),
         }
     }
@@ -581,10 +630,10 @@ impl Connector {
     }
 
     fn offer(&self, qp: &Arc<Qp>, inner: &Inner, limits: ReadLimits, private_data: &[u8]) -> Offer {
-        let address = qp.address();
+        let ip = inner.endpoint.as_ref().map_or(qp.address().ip, |endpoint| endpoint.address().ip());
         Offer {
-            from: Remote { ip: address.ip, id: self.id },
-            qp: address,
+            from: Remote { ip, id: self.id },
+            qp: QpAddress { ip, ..qp.address() },
             mtu_bytes: inner.mtu_bytes,
             limits,
             private_data: private_data.to_vec(),
@@ -613,7 +662,7 @@ impl Drop for Connector {
             }
             _ => {
                 self.send(&inner, |to| Message::Aborted { to });
-                if let Some(qp) = &inner.qp {
+                if let Some(qp) = inner.qp() {
                     qp.flush();
                 }
             }
@@ -628,6 +677,10 @@ impl Inner {
         self.peer_qp = Some(offer.qp);
         self.mtu_bytes = self.mtu_bytes.min(offer.mtu_bytes);
         self.data = ConnectionData { limits: mine.against(offer.limits), private_data: offer.private_data };
+    }
+
+    fn qp(&self) -> Option<Arc<Qp>> {
+        self.qp.as_ref().map(|reserved| Arc::clone(&reserved.0))
     }
 
     fn qp_peer(&self) -> Option<QpPeer> {
@@ -659,15 +712,6 @@ impl ReadLimits {
 fn check_private_data(bytes: &[u8], limit: usize) -> Result<(), Error> {
     if bytes.len() > limit {
         return Err(Error::PrivateDataTooLong { len_bytes: bytes.len(), limit });
-    }
-    Ok(())
-}
-
-/// A QP serves one connection in its life.
-fn check_unused(qp: &Arc<Qp>) -> Result<(), Error> {
-    let state = qp.state();
-    if state != crate::QpState::Reset {
-        return Err(Error::WrongState { qpn: qp.qpn(), state, needed: "RESET" });
     }
     Ok(())
 }

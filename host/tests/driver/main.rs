@@ -7,9 +7,11 @@
 //! | `lifetimes` | creating and closing, in any order, once each |
 //! | `posting` | slots, DEFER, silent requests, contexts |
 //! | `events` | arming, faults, overruns, nonsense from the card |
+//! | `connections` | connecting, refusing and ending, between two cards |
 //!
 //! `fake_card` is a card that executes commands and requests in memory.
 
+mod connections;
 mod errors;
 mod events;
 mod fake_card;
