@@ -310,7 +310,7 @@ fn create_qp_13_a_queue_of_no_requests_takes_none() {
 #[test]
 fn create_qp_14_a_parameter_beyond_its_limit_is_answered_inline_without_asking_the_card() {
     let mut bench = Bench::new();
-    let card = Unruly::take(&mut bench, 0);
+    let card = Unruly::take(&mut bench, 1);
     let end = End::new(&bench, 0);
     let writes = card.writes.load(Ordering::Relaxed);
     let beyond = QpSize { receives: 513, initiators: 513, receive_sges: 7, initiator_sges: 7, inline_bytes: 97, ..QpSize::default() };
@@ -332,7 +332,7 @@ fn create_qp_15_without_memory_commands_or_numbers_there_are_insufficient_resour
     const QPS: usize = 2048 - 2;
     // choice: all three are answered inline.
     let mut bench = Bench::new();
-    let card = Unruly::take(&mut bench, 0);
+    let card = Unruly::take(&mut bench, QPS as u32);
     let end = End::new(&bench, 0);
     let tiny = QpSize { receives: 1, initiators: 1, ..QpSize::default() };
 
@@ -502,7 +502,7 @@ fn create_qp_21_a_pending_creation_ends_in_one_call_with_its_context_and_writes_
 #[test]
 fn create_qp_22_an_inline_failure_calls_nobody_and_leaves_nothing() {
     let mut bench = Bench::new();
-    let card = Unruly::take(&mut bench, 0);
+    let card = Unruly::take(&mut bench, 1);
     let end = End::new(&bench, 0);
     check_refused(&bench, &end, QpSize { initiators: 513, ..QpSize::default() }, INVALID_PARAMETER);
     // choice: null where there must be an object or a completion gives INVALID_PARAMETER.
@@ -512,6 +512,9 @@ fn create_qp_22_an_inline_failure_calls_nobody_and_leaves_nothing() {
     card.has_memory.store(false, Ordering::Relaxed);
     check_refused(&bench, &end, QpSize::default(), NO_RESOURCES);
     card.has_memory.store(true, Ordering::Relaxed);
+    // The only number that there is was not lost either.
+    let qp = end.qp(&bench, QpSize::default());
+    close!(bench, qp => NdkCloseQp);
     // References that were left would keep them open.
     end.close(&bench);
     bench.close();
@@ -520,7 +523,7 @@ fn create_qp_22_an_inline_failure_calls_nobody_and_leaves_nothing() {
 #[test]
 fn create_qp_23_an_asynchronous_failure_is_told_once_without_an_object_and_leaves_nothing() {
     let mut bench = Bench::new();
-    let card = Unruly::take(&mut bench, 0);
+    let card = Unruly::take(&mut bench, 1);
     let ends = [End::new(&bench, 0), End::new(&bench, 0)];
     let mappings = bench.sides[0].card.mappings();
     let fails = |end: &End, what: &dyn Fn(), expected| {
@@ -537,6 +540,9 @@ fn create_qp_23_an_asynchronous_failure_is_told_once_without_an_object_and_leave
     // choice: a creation that the card refuses ends with INTERNAL_ERROR, as driver and card agree on what there is.
     fails(&ends[0], &|| (), INTERNAL_ERROR);
     assert_eq!(bench.sides[0].card.mappings(), mappings);
+    // Nor is the number lost, of which there is one.
+    let qp = ends[1].qp(&bench, QpSize::default());
+    close!(bench, qp => NdkCloseQp);
     ends[0].close(&bench);
 
     // choice: creations of a card that is gone end with DEVICE_REMOVED; later ones fail with it inline.
@@ -546,18 +552,19 @@ fn create_qp_23_an_asynchronous_failure_is_told_once_without_an_object_and_leave
         unsafe { VerbenaWait(bench.sides[0].adapter) };
     };
     fails(&ends[1], &gone, DEVICE_REMOVED);
-    check_refused(&bench, &ends[1], QpSize::default(), DEVICE_REMOVED);
+    for _ in 0..2 {
+        check_refused(&bench, &ends[1], QpSize::default(), DEVICE_REMOVED);
+    }
     ends[1].close(&bench);
     bench.close();
 }
 
 #[test]
 fn create_qp_24_a_completion_may_come_while_the_call_is_under_way_and_never_on_its_stack() {
-    type Calls = Mutex<Vec<(ThreadId, usize)>>;
+    type Calls = Mutex<Vec<(ThreadId, NTSTATUS, usize)>>;
     unsafe extern "C" fn note_thread(context: PVOID, status: NTSTATUS, object: *mut NDK_OBJECT_HEADER) {
-        assert_eq!(status, SUCCESS);
         // SAFETY: the contexts of this test are such lists, and live for good.
-        unsafe { &*context.cast::<Calls>() }.lock().unwrap().push((thread::current().id(), object as usize));
+        unsafe { &*context.cast::<Calls>() }.lock().unwrap().push((thread::current().id(), status, object as usize));
     }
     let bench = Bench::new();
     let end = End::new(&bench, 0);
@@ -586,7 +593,7 @@ fn create_qp_24_a_completion_may_come_while_the_call_is_under_way_and_never_on_i
     let qps: Vec<_> = calls
         .iter()
         .map(|calls| match calls.lock().unwrap()[..] {
-            [(caller, object)] if caller != thread::current().id() => object as *mut NDK_QP,
+            [(caller, SUCCESS, object)] if caller != thread::current().id() => object as *mut NDK_QP,
             ref other => panic!("{other:?}"),
         })
         .collect();
@@ -602,12 +609,12 @@ fn create_qp_25_inside_its_completion_a_qp_takes_receives_and_is_connected_flush
     let end = ends[0];
     let size = QpSize { context: 25, receives: 3, ..QpSize::default() };
 
-    let (flushed, status) = create_and(&bench, &end, size, |qp| {
-        let status = fill(3, |request| receive(qp, request, &[]));
+    let (flushed, statuses) = create_and(&bench, &end, size, |qp| {
+        let statuses = [0, 1, 2, 3].map(|request| receive(qp, request, &[]));
         ndk!(qp, NdkFlush());
-        status
+        statuses
     });
-    assert_eq!(status, FULL);
+    assert_eq!(statuses, [SUCCESS, SUCCESS, SUCCESS, FULL]);
     check(&bench.reap(end.receive_cq, 3), 25, RECEIVE, CANCELLED, 0..3);
 
     let (listener, requests) = listener(&bench, 6_000);
@@ -625,14 +632,14 @@ fn create_qp_25_inside_its_completion_a_qp_takes_receives_and_is_connected_flush
     check(&bench.reap(end.initiator_cq, 1), 25, WRITE, SUCCESS, 5..6);
 
     let (closed, adapter) = (bench.slot(), bench.sides[0].adapter);
-    let (_, (status, calls)) = create_and(&bench, &end, size, move |qp| {
-        assert_eq!(receive(qp, 0, &[]), SUCCESS);
+    let (_, (statuses, calls)) = create_and(&bench, &end, size, move |qp| {
+        let posted = receive(qp, 0, &[]);
         let status = ndk!(qp, NdkCloseQp(Some(on_closed), closed.context()));
         // SAFETY: the adapter is open.
         unsafe { VerbenaProcessEvents(adapter) };
-        (status, closed.count())
+        ([posted, status], closed.count())
     });
-    assert_eq!((status, calls), (PENDING, 0), "the close waits for the completion of the creation to return");
+    assert_eq!((statuses, calls), ([SUCCESS, PENDING], 0), "the close waits for the completion of the creation to return");
     bench.closed(closed);
     check(&bench.reap(end.receive_cq, 1), 25, RECEIVE, CANCELLED, 0..1);
 
@@ -645,7 +652,7 @@ fn create_qp_25_inside_its_completion_a_qp_takes_receives_and_is_connected_flush
 #[test]
 fn create_qp_26_the_domain_and_the_cqs_stay_usable_whatever_the_outcome() {
     let mut bench = Bench::new();
-    let card = Unruly::take(&mut bench, 0);
+    let card = Unruly::take(&mut bench, 1);
     let end = End::new(&bench, 0);
     let check_all = || {
         let qp = end.qp(&bench, QpSize::default());
@@ -1286,8 +1293,7 @@ fn create_qp_46_hundreds_of_qps_come_and_go_and_leave_nothing() {
     const QPS: u32 = 3;
     let mut bench = Bench::new();
     // As many numbers as QPs, so that one that is not given back is missing at once.
-    let card = Unruly::new(&bench, 0, QPS + FIRST_QPN);
-    reopen(&mut bench, 0, card, (2, 1));
+    Unruly::take(&mut bench, QPS);
     let end = End::new(&bench, 0);
     let mappings = bench.sides[0].card.mappings();
     for round in 0..100 {
@@ -1431,7 +1437,7 @@ fn create(end: &End, size: QpSize, completion: NDK_FN_CREATE_COMPLETION, context
     )
 }
 
-/// Creates a QP and returns it with what `act`, which runs inside the completion, makes of it.
+/// Creates a QP and returns it with what `act` makes of it. That runs inside the completion, out of which nothing may panic.
 #[track_caller]
 fn create_and<T: 'static>(bench: &Bench, end: &End, size: QpSize, act: impl FnOnce(*mut NDK_QP) -> T + 'static) -> (*mut NDK_QP, T) {
     type Act<T> = Box<dyn FnOnce(*mut NDK_QP) -> T>;
@@ -1686,8 +1692,8 @@ fn reopen(bench: &mut Bench, number: usize, device: Arc<dyn Device>, (major, min
 /// A verilated card that a test can make refuse, run out of memory, or vanish.
 struct Unruly {
     card: Arc<SimDevice>,
-    /// What it says of the number of its QPs.
-    qps: u32,
+    /// What it says of the number of its QPs, those that are never used included.
+    qp_numbers: u32,
     /// Register writes so far.
     writes: AtomicU32,
     has_memory: AtomicBool,
@@ -1697,21 +1703,17 @@ struct Unruly {
 }
 
 impl Unruly {
-    fn new(bench: &Bench, number: usize, qps: u32) -> Arc<Self> {
-        Arc::new(Self {
-            card: Arc::clone(&bench.sides[number].card),
-            qps,
+    /// Takes the place of the card of side 0. As many QPs can exist at once.
+    fn take(bench: &mut Bench, qps: u32) -> Arc<Self> {
+        let card = Arc::new(Self {
+            card: Arc::clone(&bench.sides[0].card),
+            qp_numbers: qps + FIRST_QPN,
             writes: AtomicU32::new(0),
             has_memory: AtomicBool::new(true),
             spoils_next_command: AtomicBool::new(false),
             is_gone: AtomicBool::new(false),
-        })
-    }
-
-    /// Takes the place of a side's card.
-    fn take(bench: &mut Bench, number: usize) -> Arc<Self> {
-        let card = Self::new(bench, number, CapQps::RESET);
-        reopen(bench, number, Arc::clone(&card) as _, (2, 1));
+        });
+        reopen(bench, 0, Arc::clone(&card) as _, (2, 1));
         card
     }
 
@@ -1726,7 +1728,7 @@ impl Bar for Unruly {
     fn read32(&self, offset: u32) -> u32 {
         match offset {
             _ if self.is_gone.load(Ordering::Relaxed) => u32::MAX,
-            CapQps::OFFSET => self.qps,
+            CapQps::OFFSET => self.qp_numbers,
             _ => self.card.read32(offset),
         }
     }

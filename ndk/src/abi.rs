@@ -5,7 +5,7 @@
 //! them again in C.
 
 #![allow(non_camel_case_types, non_snake_case, reason = "the names of ndkpi.h")]
-#![allow(clippy::upper_case_acronyms, reason = "the names of ndkpi.h")]
+#![allow(clippy::upper_case_acronyms, clippy::enum_variant_names, reason = "the names of ndkpi.h")]
 #![allow(missing_docs, reason = "NDKPI's reference documents them; docs/ndk.md says what this provider does")]
 
 use std::ffi::c_void;
