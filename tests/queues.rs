@@ -329,11 +329,11 @@ fn no_event_is_lost_wherever_the_arm_meets_the_completion() {
 }
 
 #[test]
-fn an_arm_for_errors_ignores_what_went_well() {
+fn an_arm_for_solicited_completions_ignores_what_went_well_and_hears_of_a_failure() {
     let mut pair = Pair::new(small());
     let (cq, calls, _) = counted(&pair, 16);
     let mut connection = pair.connect(&Link { cq: [Some(Arc::clone(&cq)), None], depth: 16, ..Link::default() });
-    cq.arm(ArmKind::Errors);
+    cq.arm(ArmKind::Solicited);
     for context in 0..3 {
         pair.post(&mut connection, 0, context, &Write::new(9, 100, 50), WriteFlags::NONE).unwrap();
     }
@@ -356,6 +356,8 @@ fn a_completion_queue_that_overruns_dies_alone() {
     let (cq, calls, overruns) = counted(&pair, 4);
     let mut connection = pair.connect(&Link { cq: [Some(Arc::clone(&cq)), None], depth: 16, ..Link::default() });
     let mut other = pair.connect(&Link::default());
+    // Errors of the queue itself, and of nothing else.
+    cq.arm(ArmKind::Errors);
     for context in 0..8 {
         // Twice as many as the CQ holds, and nobody polls.
         pair.post(&mut connection, 0, context, &Write::new(9, 100, 50), WriteFlags::NONE).unwrap();

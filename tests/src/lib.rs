@@ -15,6 +15,8 @@
 
 #![deny(unsafe_code)]
 #![deny(missing_docs)]
+// A macro that is used where it is defined is judged here.
+#![allow(clippy::macro_metavars_in_unsafe, reason = "the arguments of `ndk!` are pointers and numbers of a test's own")]
 
 pub mod alignments;
 pub mod capture;
