@@ -111,6 +111,8 @@ struct Reader {
     consumer: u32,
     /// The arm that is in force. The card has it too, but for [`ArmKind::Errors`].
     armed: Option<ArmKind>,
+    /// The widest arm that the card may have, since its last event.
+    at_card: Option<ArmKind>,
     /// A notification of what the driver itself has to tell is deferred.
     is_wake_deferred: bool,
     /// Receive queues that complete here. One whose QP is gone stays until its flushed receives were polled.
@@ -258,6 +260,7 @@ impl Cq {
             return;
         }
         // The card compares the index with its own and raises the event itself if an entry came in between.
+        reader.at_card = Some(reader.at_card.map_or(kind, |at_card| wider(at_card, kind)));
         self.adapter.bar().write32(Doorbell::CqArm.offset(self.cqn), kind.word(reader.consumer));
         if self.has_flushed.load(Ordering::SeqCst) {
             self.defer_wake(&mut reader);
@@ -281,10 +284,14 @@ impl Cq {
         reader.is_wake_deferred = true;
         let cq = Arc::clone(self);
         self.adapter.defer(move || {
-            lock(&cq.reader).is_wake_deferred = false;
+            let is_for_completions = {
+                let mut reader = lock(&cq.reader);
+                reader.is_wake_deferred = false;
+                matches!(reader.armed, Some(ArmKind::Any | ArmKind::Solicited))
+            };
             if cq.is_dead() {
                 Self::call_back(&cq, CqNotice::Overrun);
-            } else if cq.has_flushed.load(Ordering::SeqCst) {
+            } else if is_for_completions && cq.has_flushed.load(Ordering::SeqCst) {
                 Self::call_back(&cq, CqNotice::Completion);
             }
         });
@@ -302,7 +309,7 @@ impl Cq {
                 filled += 1;
             }
         }
-        if filled == out.len() {
+        if reader.receivers.iter().any(|receiver| receiver.has_flushed()) {
             self.has_flushed.store(true, Ordering::SeqCst);
         }
         reader.receivers.retain(|receiver| !receiver.is_over());
@@ -323,6 +330,19 @@ impl Cq {
 
     /// The card raised the event of an arm.
     pub(crate) fn notified(cq: &Arc<Self>) {
+        {
+            let mut reader = lock(&cq.reader);
+            match (reader.armed, reader.at_card.take()) {
+                // The event is that of an arm that the driver has satisfied, and the one in force now takes less: the card is asked anew.
+                (Some(ArmKind::Errors), _) => return,
+                (Some(ArmKind::Solicited), Some(ArmKind::Any)) => {
+                    reader.at_card = Some(ArmKind::Solicited);
+                    cq.adapter.bar().write32(Doorbell::CqArm.offset(cq.cqn), ArmKind::Solicited.word(reader.consumer));
+                    return;
+                }
+                _ => {}
+            }
+        }
         Self::call_back(cq, CqNotice::Completion);
     }
 

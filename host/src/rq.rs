@@ -93,6 +93,11 @@ impl RqShared {
         })
     }
 
+    /// Tells whether [`RqShared::take_flushed`] would give something.
+    pub(crate) fn has_flushed(&self) -> bool {
+        self.is_stopped.load(Ordering::SeqCst) && self.producer.load(Ordering::SeqCst) != self.consumer.load(Ordering::Relaxed)
+    }
+
     /// Notes that nobody posts any more.
     pub(crate) fn detach(&self) {
         self.is_detached.store(true, Ordering::SeqCst);

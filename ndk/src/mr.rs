@@ -156,7 +156,9 @@ unsafe extern "C" fn deregister(mr: *mut NDK_MR, completion: NDK_FN_REQUEST_COMP
     let (Some(mr), Some(request)) = (unsafe { Object::<MrObject>::share(mr) }, Request::new(completion, context)) else {
         return status(NtStatus::INVALID_PARAMETER);
     };
-    let registered = match std::mem::replace(&mut *mr.region(), Region::Changing) {
+    // Apart from the match, whose scrutinee would hold the lock to its end.
+    let before = std::mem::replace(&mut *mr.region(), Region::Changing);
+    let registered = match before {
         Region::Registered(registered) => registered,
         other => {
             *mr.region() = other;

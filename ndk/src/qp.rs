@@ -154,13 +154,13 @@ unsafe extern "C" fn write(
     flags: ULONG,
 ) -> NTSTATUS {
     // SAFETY: the consumer gives a live QP and posts serially.
-    let Some(qp) = (unsafe { Object::<QpObject>::borrow(qp) }) else { return status(NtStatus::INVALID_PARAMETER) };
+    let Some(object) = (unsafe { Object::<QpObject>::borrow(qp) }) else { return status(NtStatus::INVALID_PARAMETER) };
     // SAFETY: as above.
-    let queue = unsafe { qp.initiator() };
+    let queue = unsafe { object.initiator() };
     // SAFETY: the list is the consumer's, valid during the call.
     let Some(sges) = (unsafe { sges(list, count) }) else {
-        queue.ring_doorbell();
-        return status(NtStatus::INVALID_PARAMETER);
+        // SAFETY: as above.
+        return unsafe { refuse(qp, NtStatus::INVALID_PARAMETER) };
     };
     let (context, flags) = (context as u64, WriteFlags(flags));
     outcome(if flags.contains(WriteFlags::INLINE) {
@@ -182,27 +182,27 @@ unsafe extern "C" fn receive(qp: *mut NDK_QP, context: PVOID, list: *const NDK_S
     outcome(queue.post(context as u64, sges))
 }
 
-/// Answers an initiator request that this card does not execute: by the connection first, as every initiator request; and what was
+/// Answers an initiator request that can't be posted: by the connection first, as every initiator request; and what was
 /// deferred goes to the card, as behind every failure.
 ///
 /// # Safety
 /// As [`write`].
-unsafe fn refuse(qp: *mut NDK_QP) -> NTSTATUS {
+unsafe fn refuse(qp: *mut NDK_QP, why: NtStatus) -> NTSTATUS {
     // SAFETY: the consumer gives a live QP and posts serially.
     let Some(qp) = (unsafe { Object::<QpObject>::borrow(qp) }) else { return status(NtStatus::INVALID_PARAMETER) };
     // SAFETY: as above.
     unsafe { qp.initiator() }.ring_doorbell();
-    status(if qp.qp().state() == QpState::Rts { NtStatus::NOT_SUPPORTED } else { NtStatus::CONNECTION_INVALID })
+    status(if qp.qp().state() == QpState::Rts { why } else { NtStatus::CONNECTION_INVALID })
 }
 
 unsafe extern "C" fn send(qp: *mut NDK_QP, _: PVOID, _: *const NDK_SGE, _: ULONG, _: ULONG) -> NTSTATUS {
     // SAFETY: the consumer's, as of `write`.
-    unsafe { refuse(qp) }
+    unsafe { refuse(qp, NtStatus::NOT_SUPPORTED) }
 }
 
 unsafe extern "C" fn bind(qp: *mut NDK_QP, _: PVOID, _: *mut NDK_MR, _: *mut NDK_MW, _: PVOID, _: SIZE_T, _: ULONG) -> NTSTATUS {
     // SAFETY: the consumer's, as of `write`.
-    unsafe { refuse(qp) }
+    unsafe { refuse(qp, NtStatus::NOT_SUPPORTED) }
 }
 
 unsafe extern "C" fn fast_register(
@@ -217,20 +217,20 @@ unsafe extern "C" fn fast_register(
     _: ULONG,
 ) -> NTSTATUS {
     // SAFETY: the consumer's, as of `write`.
-    unsafe { refuse(qp) }
+    unsafe { refuse(qp, NtStatus::NOT_SUPPORTED) }
 }
 
 unsafe extern "C" fn invalidate(qp: *mut NDK_QP, _: PVOID, _: *mut NDK_OBJECT_HEADER, _: ULONG) -> NTSTATUS {
     // SAFETY: the consumer's, as of `write`.
-    unsafe { refuse(qp) }
+    unsafe { refuse(qp, NtStatus::NOT_SUPPORTED) }
 }
 
 unsafe extern "C" fn read(qp: *mut NDK_QP, _: PVOID, _: *const NDK_SGE, _: ULONG, _: UINT64, _: UINT32, _: ULONG) -> NTSTATUS {
     // SAFETY: the consumer's, as of `write`.
-    unsafe { refuse(qp) }
+    unsafe { refuse(qp, NtStatus::NOT_SUPPORTED) }
 }
 
 unsafe extern "C" fn send_and_invalidate(qp: *mut NDK_QP, _: PVOID, _: *const NDK_SGE, _: ULONG, _: ULONG, _: UINT32) -> NTSTATUS {
     // SAFETY: the consumer's, as of `write`.
-    unsafe { refuse(qp) }
+    unsafe { refuse(qp, NtStatus::NOT_SUPPORTED) }
 }
