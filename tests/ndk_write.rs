@@ -1,1133 +1,2114 @@
 //! The checklist of `NdkWrite`, item by item: section 6.2 of the fact sheet, through the C interface on verilated cards.
 //!
-//! A comment that begins with `choice:` says what this provider does where NDKPI leaves it open. Helpers are at the bottom.
+//! Data goes from a source with bytes of its own to a sink of canaries; a model of the sink says what may be in it. A comment that
+//! begins with `choice:` says what this provider does where NDKPI leaves it open. Helpers are at the bottom. Item 40, a peer that is gone,
+//! has no test: the card has no local ACK timeout yet.
 
+use std::cell::RefCell;
+use std::ffi::c_void;
 use std::ptr::{null, null_mut};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
 
+use verbena_abi::limits::MAX_MTU;
 use verbena_abi::regs::Counter;
 use verbena_host::ndk::NtStatus;
 use verbena_host::Device;
 use verbena_ndk::abi::*;
+use verbena_sim::rng::Rng;
+use verbena_sim::{LinkConfig, World};
 use verbena_tests::ndk::*;
+use verbena_tests::repeat::seed;
 use verbena_tests::{close, ndk};
 
 const FULL: NTSTATUS = nt(NtStatus::NO_MORE_ENTRIES);
 const TOO_MANY_SGES: NTSTATUS = nt(NtStatus::DATA_OVERRUN);
 const TOO_LONG: NTSTATUS = nt(NtStatus::BUFFER_OVERFLOW);
-const ACCESS_VIOLATION: NTSTATUS = nt(NtStatus::ACCESS_VIOLATION);
 const NOT_SUPPORTED: NTSTATUS = nt(NtStatus::NOT_SUPPORTED);
+const ACCESS_VIOLATION: NTSTATUS = nt(NtStatus::ACCESS_VIOLATION);
+const IO_TIMEOUT: NTSTATUS = nt(NtStatus::IO_TIMEOUT);
 
 const SILENT: u32 = NDK_OP_FLAG_SILENT_SUCCESS;
 const FENCE: u32 = NDK_OP_FLAG_READ_FENCE;
-const DEFER: u32 = NDK_OP_FLAG_DEFER;
 const INLINE: u32 = NDK_OP_FLAG_INLINE;
+const DEFER: u32 = NDK_OP_FLAG_DEFER;
 
-/// `QPContext` of the fixture's QPs.
-const QP: u64 = 0xC0FFEE;
-const KIB: usize = 1024;
+const RECEIVE: u32 = NDK_OPERATION_TYPE::NdkOperationTypeReceive as u32;
+const WRITE: u32 = NDK_OPERATION_TYPE::NdkOperationTypeWrite as u32;
+
+const CANARY: u8 = 0xEE;
+/// `ProviderErrorCode` of a write that the peer has refused: the card's status 0x0A, and the syndrome of the NAK.
+const REMOTE_ACCESS: u32 = 0x620A;
 
 // Call shape.
 
 #[test]
 fn write_01_takes_seven_parameters_in_the_order_of_the_interface() {
-    type Write = unsafe extern "C" fn(*mut NDK_QP, PVOID, *const NDK_SGE, u32, u64, u32, u32) -> i32;
-    let pair = Pair::new();
+    type Write = unsafe extern "C" fn(*mut NDK_QP, *mut c_void, *const NDK_SGE, u32, u64, u32, u32) -> i32;
+    let pair = Pair::new(QpSize::default());
+    let qp = pair.qp();
     // SAFETY: the QP is live; its table has eleven entries, of which this one is number 9.
-    let (write, entry) = unsafe {
-        let table = (*pair.qp(0)).Dispatch;
-        let write: Write = (*table).NdkWrite.unwrap();
-        (write, table.cast::<Write>().add(9).read())
-    };
+    let (write, entry): (Write, Write) = unsafe { ((*(*qp).Dispatch).NdkWrite.unwrap(), (*qp).Dispatch.cast::<Write>().add(9).read()) };
     assert_eq!(write as usize, entry as usize, "entry 9 of the table");
-    // Six values that differ, each of which shows.
-    let sges = [pair.source.sge(10, 3), pair.source.sge(50, 4)];
-    // SAFETY: the QP and the list are live.
-    let status = unsafe { write(pair.qp(0), 0x77 as PVOID, sges.as_ptr(), 2, pair.sink.va(33), pair.sink.token, FENCE) };
-    assert_eq!(status, SUCCESS);
-    pair.expect_entries(0, &[(0x77, SUCCESS)]);
-    pair.expect_bytes(33, &[pair.bytes(10, 3), pair.bytes(50, 4)].concat());
+    // Three entries are there, two are counted.
+    let list = [pair.source.sge(10, 5), pair.source.sge(90, 6), pair.source.sge(200, 7)];
+    let (to, token) = (pair.sink.va(1001), pair.sink.token);
+    // SAFETY: the objects are live, and so is the list.
+    let post = |request: u64, flags| unsafe { write(qp, request as PVOID, list.as_ptr(), 2, to, token, flags) };
+    assert_eq!(post(0x51, SILENT), SUCCESS);
+    assert_eq!(post(0x1234_5678_9ABC_DEF0, 0), SUCCESS);
+    pair.written(1001, &[pair.source.read(10, 5), pair.source.read(90, 6)].concat());
+    pair.succeed([0x1234_5678_9ABC_DEF0]);
+    pair.check();
+    // The context is optional.
+    assert_eq!(post(0, 0), SUCCESS);
+    pair.succeed([0]);
     pair.close();
 }
 
 #[test]
-fn write_02_returns_while_the_clocks_of_the_cards_stand_still() {
-    let pair = Pair::new();
-    let clock = pair.bench.world.clock();
-    for request in 0..16 {
-        // Never PENDING.
-        assert_eq!(pair.write(request, 0, 64, 0, 0), SUCCESS);
+fn write_02_returns_while_the_clocks_stand_still_and_calls_nobody() {
+    /// Posts from inside a callback, which is where DISPATCH_LEVEL is.
+    struct Inside {
+        qp: Mutex<*mut NDK_QP>,
+        world: Arc<World>,
+        seen: Mutex<Vec<(NTSTATUS, u64)>>,
     }
-    assert_eq!(pair.write(16, 0, 64, 0, 0), FULL);
+    unsafe extern "C" fn post_inside(context: PVOID, _: NTSTATUS) {
+        // SAFETY: the context is leaked, and the QP is live.
+        let inside = unsafe { &*context.cast::<Inside>() };
+        let clock = inside.world.clock();
+        let status = ndk!(*inside.qp.lock().unwrap(), NdkWrite(2 as PVOID, null(), 0, 0, 0, 0));
+        inside.seen.lock().unwrap().push((status, inside.world.clock() - clock));
+    }
+    let bench = Bench::new();
+    let mut ends = End::both(&bench);
+    let inside = Inside { qp: Mutex::new(null_mut()), world: Arc::clone(&bench.world), seen: Mutex::default() };
+    let inside: &'static Inside = Box::leak(Box::new(inside));
+    let (context, slot) = (std::ptr::from_ref(inside).cast_mut().cast(), bench.slot());
+    let adapter = bench.sides[0].adapter;
+    let status = ndk!(adapter, NdkCreateCq(64, Some(post_inside), context, null_mut(), Some(on_created), slot.context(), null_mut()));
+    close!(bench, ends[0].initiator_cq => NdkCloseCq);
+    ends[0].initiator_cq = bench.created(status, slot);
+    let pair = Pair::of(bench, ends, QpSize::default());
+    *inside.qp.lock().unwrap() = pair.qp();
+    let clock = pair.bench.world.clock();
+    assert_eq!(pair.try_post(0, 7, 9_000, 100, 0), SUCCESS);
+    assert_eq!(pair.inline(1, b"inline", 20_000, DEFER), SUCCESS);
+    pair.written(100, &pair.source.read(7, 9_000));
+    for (what, status, fail) in FAILURES {
+        assert_eq!(fail(&pair), status, "{what}");
+    }
+    // A card's register can't be read, nor an answer waited for, without clocks.
     assert_eq!(pair.bench.world.clock(), clock);
-    pair.bench.reap(pair.cqs[0].0, 16);
+    pair.succeed([0, 1]);
+    assert_eq!(inside.seen.lock().unwrap()[..], [], "a callback that nobody has armed");
+    ndk!(pair.ends[0].initiator_cq, NdkArmCq(NDK_CQ_NOTIFY_ANY));
+    assert_eq!(pair.inline(3, b"again", 30_000, 0), SUCCESS);
+    pair.succeed([3, 2]);
+    assert_eq!(inside.seen.lock().unwrap()[..], [(SUCCESS, 0)]);
+    pair.check();
     pair.close();
 }
 
 #[test]
-fn write_03_may_run_beside_receives_reaping_and_a_flush_of_another_qp() {
-    let pair = Pair::sized(QpSize { receives: 512, initiators: 512, ..QpSize::default() });
-    let other = pair.another_qp();
-    let (qp, cq, is_over) = (pair.qp(0) as usize, pair.cqs[0].0 as usize, Arc::new(AtomicBool::new(false)));
-    let seen = std::thread::scope(|scope| {
-        let over = Arc::clone(&is_over);
-        let receiver = scope.spawn(move || {
-            let mut taken = 0u64;
-            while !over.load(Ordering::Acquire) {
-                taken += u64::from(ndk!(qp as *mut NDK_QP, NdkReceive(taken as PVOID, null(), 0)) == SUCCESS);
-            }
-            taken
-        });
-        let over = Arc::clone(&is_over);
-        let reaper = scope.spawn(move || {
-            let mut statuses = Vec::new();
-            while statuses.len() < 200 && !over.load(Ordering::Acquire) {
-                let mut result = std::mem::MaybeUninit::<NDK_RESULT>::uninit();
-                if ndk!(cq as *mut NDK_CQ, NdkGetCqResults(result.as_mut_ptr(), 1)) == 1 {
-                    // SAFETY: the provider has filled one.
-                    let result = unsafe { result.assume_init() };
-                    statuses.push((result.Status, result.RequestContext as u64));
+fn write_03_runs_beside_receives_reaping_a_flush_and_the_close_of_the_connector() {
+    let mut pair = Pair::new(QpSize { receives: 512, initiators: 64, ..QpSize::default() });
+    for round in 0..4 {
+        let (poster, ends, qp) = (pair.poster(), pair.ends, pair.qp() as usize);
+        let (cq, is_over) = (ends[0].initiator_cq as usize, AtomicBool::new(false));
+        let (posted, receives, entries) = thread::scope(|scope| {
+            let writes = scope.spawn(move || poster.post_until_refused(&AtomicU64::new(0)));
+            let receives = scope.spawn(move || {
+                let post = |request: &u64| ndk!(qp as *mut NDK_QP, NdkReceive(*request as PVOID, null(), 0));
+                (0..512u64).take_while(|request| post(request) == SUCCESS).count() as u64
+            });
+            let is_over = &is_over;
+            let reaper = scope.spawn(move || {
+                let mut entries = Vec::new();
+                // One more look when all is over.
+                let mut is_last = false;
+                while !is_last {
+                    is_last = is_over.load(Ordering::SeqCst);
+                    while let [entry] = take(cq as *mut NDK_CQ, 1)[..] {
+                        entries.push(entry);
+                    }
+                    thread::yield_now();
                 }
-            }
-            statuses
+                entries
+            });
+            (0..2 * round).for_each(|_| pair.bench.step());
+            let flush = scope.spawn(move || ndk!(qp as *mut NDK_QP, NdkFlush()));
+            let closed = pair.close_connector();
+            let posted = pair.join(writes);
+            let receives = pair.join(receives);
+            flush.join().unwrap();
+            pair.bench.closed(closed);
+            pair.bench.settle();
+            is_over.store(true, Ordering::SeqCst);
+            (posted, receives, reaper.join().unwrap())
         });
-        ndk!(other, NdkFlush());
-        for request in 0..200 {
-            assert_eq!(pair.write(request, 0, 8, 0, 0), SUCCESS);
+        let cancelled = pair.bench.reap(ends[0].receive_cq, receives as usize);
+        check(&cancelled, pair.size.context, RECEIVE, CANCELLED, 0..receives);
+        pair.check_race(posted, &entries);
+        pair.reconnect();
+    }
+    pair.close();
+}
+
+#[test]
+fn write_04_needs_no_lock_that_several_qps_share() {
+    // One thread for each QP. One QP is flushed meanwhile, and the connector of another one is closed.
+    let mut pair = Pair::new(QpSize::default());
+    let others = [1, 2, 3].map(|context| pair.another(QpSize { context, initiators: 8, ..QpSize::default() }));
+    let each = 150u64;
+    let qps = [0, 1, 2].map(|number| others[number].qps[0] as usize);
+    let (sge, to, token) = (pair.source.sge(0, 4), pair.sink.va(0), pair.sink.token);
+    let mut entries = Vec::new();
+    let posted = thread::scope(|scope| {
+        let threads = qps.map(|qp| {
+            scope.spawn(move || {
+                let mut request = 0;
+                while request < each {
+                    match write(qp as *mut NDK_QP, request, &[sge], to, token, 0) {
+                        SUCCESS => request += 1,
+                        FULL => thread::yield_now(),
+                        CONNECTION_INVALID => break,
+                        other => panic!("a post gave {other:#x}"),
+                    }
+                }
+                request
+            })
+        });
+        let mut closed = None;
+        while !threads.iter().all(thread::ScopedJoinHandle::is_finished) {
             pair.bench.step();
-        }
-        (0..200).for_each(|_| pair.bench.step());
-        is_over.store(true, Ordering::Release);
-        assert_eq!(receiver.join().unwrap(), 512, "every receive that there is room for");
-        reaper.join().unwrap()
-    });
-    assert_eq!(seen, (0..200).map(|request| (SUCCESS, request)).collect::<Vec<_>>());
-    close!(pair.bench, other => NdkCloseQp);
-    pair.close();
-}
-
-#[test]
-fn write_04_needs_no_lock_against_posts_of_other_qps() {
-    let pair = Pair::new();
-    let other = pair.another_qp();
-    // An unconnected QP is asked all the time by another thread; both get their own answers.
-    let (other_address, is_over) = (other as usize, AtomicBool::new(false));
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !is_over.load(Ordering::Acquire) {
-                let status = ndk!(other_address as *mut NDK_QP, NdkWrite(null_mut(), null(), 0, 0, 0, 0));
-                assert_eq!(status, CONNECTION_INVALID);
+            entries.extend(take(pair.ends[0].initiator_cq, 64));
+            if closed.is_none() && entries.len() > 30 {
+                ndk!(others[0].qps[0], NdkFlush());
+                // SAFETY: the connector is live, and nobody uses it from here on.
+                let close = unsafe { (*(*others[1].connectors[0]).Dispatch).NdkCloseConnector };
+                closed = Some(pair.bench.close_object(close, others[1].connectors[0].cast()));
             }
-        });
-        for request in 0..100 {
-            assert_eq!(pair.write(request, 0, 8, 0, 0), SUCCESS);
-            pair.expect_entries(0, &[(request, SUCCESS)]);
         }
-        is_over.store(true, Ordering::Release);
+        pair.bench.closed(closed.expect("something was stopped"));
+        threads.map(|thread| thread.join().unwrap())
     });
-    close!(pair.bench, other => NdkCloseQp);
+    pair.bench.settle();
+    entries.extend(take(pair.ends[0].initiator_cq, 64));
+    for (context, posted) in (1..).zip(posted) {
+        let of: Vec<Entry> = entries.iter().copied().filter(|entry| entry.qp == context).collect();
+        let done = of.iter().take_while(|entry| entry.status == SUCCESS).count();
+        check(&of[..done], context, WRITE, SUCCESS, 0..done as u64);
+        check(&of[done..], context, WRITE, CANCELLED, done as u64..posted);
+    }
+    assert_eq!(posted[2], each, "the QP that nobody has stopped");
+    assert!(entries.iter().all(|entry| entry.qp != 3 || entry.status == SUCCESS));
+    pair.written(0, &pair.source.read(0, 4));
+    let [first, mut second, third] = others;
+    second.connectors[0] = null_mut();
+    [first, second, third].iter().for_each(|connected| close_connected(&pair.bench, connected));
+    pair.check();
     pair.close();
 }
 
 #[test]
-fn write_05_does_not_look_at_the_list_or_inline_data_after_it_returned() {
-    let pair = Pair::new();
-    let mut sges = [pair.source.sge(0, 20), pair.source.sge(100, 20)];
-    let mut text = *b"inline text";
-    assert_eq!(pair.post(1, &sges, 0, DEFER), SUCCESS);
-    sges = [NDK_SGE { Address: 0xBAD, Length: 9, MemoryRegionToken: 0xBAD }; 2];
-    let piece = [NDK_SGE { Address: text.as_ptr() as u64, Length: 11, MemoryRegionToken: 0xBAD }];
-    assert_eq!(pair.post(2, &piece, 500, INLINE | DEFER), SUCCESS);
-    text.fill(b'x');
-    assert_eq!(pair.post(3, &[], 0, 0), SUCCESS);
-    pair.expect_entries(0, &[(1, SUCCESS), (2, SUCCESS), (3, SUCCESS)]);
-    assert_eq!((sges[0].Length, text[0]), (9, b'x'), "they were there all the time");
-    pair.expect_bytes(0, &[pair.bytes(0, 20), pair.bytes(100, 20)].concat());
-    pair.expect_bytes(500, b"inline text");
+fn write_05_does_not_look_at_list_and_inline_source_again() {
+    let pair = Pair::new(QpSize::default());
+    let mut list = [pair.source.sge(100, 50), pair.source.sge(900, 60)];
+    let mut bytes = *b"inline and soon gone";
+    // The card is not even told of them before both are overwritten.
+    assert_eq!(pair.bench.write(pair.qp(), 0, &list, pair.sink.va(10), pair.sink.token, DEFER), SUCCESS);
+    assert_eq!(pair.inline(1, &bytes, 500, DEFER), SUCCESS);
+    list.fill(NDK_SGE { Address: u64::MAX, Length: 77, MemoryRegionToken: 0xBAD });
+    bytes.fill(0x11);
+    std::hint::black_box((&list, &bytes));
+    pair.written(10, &[pair.source.read(100, 50), pair.source.read(900, 60)].concat());
+    pair.post(2, 0, 4, 900, 0);
+    pair.succeed(0..3);
+    pair.check();
     pair.close();
 }
 
 // Inline results.
 
 #[test]
-fn write_06_success_makes_one_entry_unless_it_is_silent_and_succeeds() {
-    let pair = Pair::new();
-    assert_eq!(pair.write(1, 0, 9, 0, 0), SUCCESS);
-    assert_eq!(pair.write(2, 0, 9, 20, SILENT), SUCCESS);
-    assert_eq!(pair.write(3, 0, 9, 40, 0), SUCCESS);
-    pair.expect_entries(0, &[(1, SUCCESS), (3, SUCCESS)]);
-    pair.expect_quiet();
-    pair.expect_bytes(20, &pair.bytes(0, 9));
-    pair.close();
-}
-
-#[test]
-fn write_07_failure_makes_no_entry_takes_no_slot_and_moves_nothing() {
-    let pair = Pair::sized(QpSize { initiators: 4, ..QpSize::default() });
-    for _ in 0..10 {
-        assert_eq!(pair.write(9, 0, 9, 0, 0x4), INVALID_PARAMETER);
-        assert_eq!(pair.post(9, &[pair.source.sge(0, 1); 3], 0, 0), TOO_MANY_SGES);
-    }
-    for request in 0..4 {
-        assert_eq!(pair.write(request, 0, 1, 100 + request as usize, DEFER), SUCCESS, "no slot was taken");
-    }
-    assert_eq!(pair.write(9, 0, 9, 0, 0), FULL);
-    pair.expect_entries(0, &[(0, SUCCESS), (1, SUCCESS), (2, SUCCESS), (3, SUCCESS)]);
-    pair.expect_quiet();
-    pair.expect_bytes(100, &pair.bytes(0, 1).repeat(4));
-    pair.close();
-}
-
-#[test]
-fn write_08_on_an_unconnected_qp_is_refused() {
-    let pair = Pair::new();
-    let other = pair.another_qp();
-    for flags in [0, SILENT, DEFER, INLINE] {
-        assert_eq!(ndk!(other, NdkWrite(null_mut(), null(), 0, 0, 0, flags)), CONNECTION_INVALID);
-    }
-    pair.expect_quiet();
-    close!(pair.bench, other => NdkCloseQp);
-    pair.close();
-}
-
-#[test]
-fn write_09_more_than_the_depth_is_refused() {
-    let pair = Pair::sized(QpSize { initiators: 3, ..QpSize::default() });
-    for round in 0..5 {
-        for request in 0..3 {
-            assert_eq!(pair.write(3 * round + request, 0, 5, 0, 0), SUCCESS);
+fn write_06_makes_one_completion_for_each_success() {
+    let pair = Pair::new(QpSize { initiators: 64, ..QpSize::default() });
+    let mut rng = Rng::new(seed(), 6);
+    let is_silent = |request: u64| request % 5 == 3;
+    for round in 0..4 {
+        for request in round * 50..round * 50 + 50 {
+            let (len, flags) = (rng.below(900) as u32, if is_silent(request) { SILENT } else { 0 });
+            pair.post(request, rng.below(20_000) as usize, len, 100 + 1_000 * (request % 50) as usize, flags);
         }
-        // choice: STATUS_NO_MORE_ENTRIES.
-        assert_eq!(pair.write(99, 0, 5, 0, 0), FULL);
-        let entries = [3 * round, 3 * round + 1, 3 * round + 2].map(|request| (request, SUCCESS));
-        pair.expect_entries(0, &entries);
+        pair.succeed((round * 50..round * 50 + 50).filter(|request| !is_silent(*request)));
+        // Nothing comes behind them.
+        pair.check();
     }
     pair.close();
 }
 
 #[test]
-fn write_10_more_sges_than_the_qp_was_made_for_are_refused() {
-    for limit in 1..=6 {
-        let pair = Pair::sized(QpSize { initiator_sges: limit, ..QpSize::default() });
-        let sges: Vec<_> = (0..=limit as usize).map(|index| pair.source.sge(10 * index, 3)).collect();
-        // The limit of reads, which is 0 on this card, plays no part. choice: STATUS_DATA_OVERRUN.
-        assert_eq!(pair.post(1, &sges, 0, 0), TOO_MANY_SGES);
-        assert_eq!(pair.post(2, &sges[1..], 0, 0), SUCCESS);
-        pair.expect_entries(0, &[(2, SUCCESS)]);
-        let bytes: Vec<_> = (1..=limit as usize).flat_map(|index| pair.bytes(10 * index, 3)).collect();
-        pair.expect_bytes(0, &bytes);
-        pair.close();
+fn write_07_that_fails_makes_no_completion_takes_no_slot_and_moves_nothing() {
+    let pair = Pair::new(QpSize::default());
+    let depth = u64::from(pair.size.initiators);
+    let fetched = pair.counter(0, Counter::WqesFetched);
+    for (what, status, fail) in FAILURES {
+        for _ in 0..=depth {
+            assert_eq!(fail(&pair), status, "{what}");
+        }
     }
-}
-
-#[test]
-fn write_11_more_than_the_longest_message_is_refused() {
-    let pair = Pair::new();
-    let sge = |len| NDK_SGE { Length: len, ..pair.source.sge(0, 0) };
-    // choice: STATUS_BUFFER_OVERFLOW, inline.
-    assert_eq!(pair.post(1, &[sge((1 << 31) + 1)], 0, 0), TOO_LONG);
-    assert_eq!(pair.post(1, &[sge(1 << 31), sge(1)], 0, 0), TOO_LONG);
-    // The limit itself is a matter of the region.
-    assert_eq!(pair.post(2, &[sge(1 << 31)], 0, 0), SUCCESS);
-    pair.expect_entries(0, &[(2, ACCESS_VIOLATION)]);
+    pair.check();
+    // The whole depth is there, and more fail.
+    for request in 0..depth {
+        pair.post(request, request as usize, 30, 100 * request as usize, DEFER);
+    }
+    for _ in 0..=depth {
+        assert_eq!(pair.try_post(99, 0, 8, 50_000, 0), FULL);
+    }
+    pair.succeed(0..depth);
+    pair.check();
+    assert_eq!(u64::from(pair.counter(0, Counter::WqesFetched) - fetched), depth, "requests that the card has seen");
     pair.close();
 }
 
 #[test]
-fn write_12_lengths_are_added_without_a_wrap() {
-    let pair = Pair::new();
-    let sge = |len| NDK_SGE { Length: len, ..pair.source.sge(0, 0) };
-    assert_eq!(pair.post(1, &[sge(u32::MAX), sge(11)], 0, 0), TOO_LONG, "10 modulo 2^32");
-    assert_eq!(pair.post(1, &[sge(1 << 31), sge(1 << 31)], 0, 0), TOO_LONG, "0 modulo 2^32");
-    assert_eq!(pair.post(1, &[sge(u32::MAX), sge(11)], 0, INLINE), TOO_LONG);
-    pair.expect_quiet();
+fn write_08_fails_without_a_connection() {
+    let bench = Bench::new();
+    let ends = End::both(&bench);
+    let qps = ends.map(|end| bench.qp(end.pd, end.receive_cq, end.initiator_cq, QpSize::default()));
+    let slots: [_; 6] = std::array::from_fn(|_| bench.slot());
+    let check_posts = |expected: [NTSTATUS; 2], when: &str| {
+        // choice: the connection is what is looked at first, so bad flags and too many entries change nothing.
+        let bad = [NDK_SGE::default(); 9];
+        for (qp, expected) in qps.iter().zip(expected) {
+            assert_eq!(write(*qp, 8, &[], 0, 0, 0), expected, "{when}");
+            if expected != SUCCESS {
+                assert_eq!(write(*qp, 8, &bad, 0, 0, 1 << 31), expected, "{when}");
+            }
+        }
+    };
+    let none = [CONNECTION_INVALID; 2];
+    check_posts(none, "new");
+
+    let mut listener = null_mut();
+    let [passive_ip, active_ip] = [1, 0].map(|side: usize| bench.sides[side].ip);
+    let listen = bench.sides[1].adapter;
+    assert_eq!(
+        ndk!(listen, NdkCreateListener(Some(on_requested), slots[0].context(), Some(on_created), slots[1].context(), &mut listener)),
+        SUCCESS
+    );
+    let ((to, to_bytes), (from, from_bytes)) = (sockaddr((passive_ip, 4_000).into()), sockaddr((active_ip, 0).into()));
+    assert_eq!(ndk!(listener, NdkListen(to.as_ptr().cast(), to_bytes, Some(on_done), slots[1].context())), SUCCESS);
+    let mut active = null_mut();
+    assert_eq!(ndk!(bench.sides[0].adapter, NdkCreateConnector(Some(on_created), slots[2].context(), &mut active)), SUCCESS);
+    let (from, to) = (from.as_ptr().cast(), to.as_ptr().cast());
+    let status = ndk!(active, NdkConnect(qps[0], from, from_bytes, to, to_bytes, 0, 0, null_mut(), 0, Some(on_done), slots[2].context()));
+    assert_eq!(status, PENDING);
+    check_posts(none, "connecting");
+    let Call::Requested(passive) = bench.wait("a connect event", || slots[0].calls().first().copied()) else { unreachable!() };
+    let passive = passive as *mut NDK_CONNECTOR;
+    check_posts(none, "requested");
+    let status = ndk!(passive, NdkAccept(qps[1], 0, 0, null_mut(), 0, None, null_mut(), Some(on_done), slots[3].context()));
+    assert_eq!(status, PENDING);
+    check_posts(none, "accepting");
+    assert_eq!(bench.done(PENDING, slots[2]), SUCCESS);
+    bench.settle();
+    check_posts(none, "accepted and not completed");
+    // choice: from the completion of the connection on, each side for itself, requests can be posted.
+    assert_eq!(ndk!(active, NdkCompleteConnect(None, null_mut(), Some(on_done), slots[4].context())), PENDING);
+    check_posts(none, "completing");
+    assert_eq!(bench.done(PENDING, slots[4]), SUCCESS);
+    assert_eq!(bench.done(PENDING, slots[3]), SUCCESS);
+    ends.iter().for_each(|end| assert_eq!(bench.take(end.initiator_cq, 1), []));
+    check_posts([SUCCESS; 2], "connected");
+    ends.iter().for_each(|end| check(&bench.reap(end.initiator_cq, 1), QpSize::default().context, WRITE, SUCCESS, [8]));
+
+    let connected = Connected { qps, connectors: [active, passive], events: [slots[5]; 2], listener };
+    close_connected(&bench, &connected);
+    ends.into_iter().for_each(|end| end.close(&bench));
+    bench.close();
+}
+
+#[test]
+fn write_09_takes_the_whole_depth_and_not_one_more() {
+    let mut pair = Pair::new(QpSize { initiators: 0, ..QpSize::default() });
+    // choice: a depth of 0 can be had, and is always full.
+    assert_eq!(pair.try_post(0, 0, 8, 0, 0), FULL);
+    for depth in [1, 2, 5, 16, 512] {
+        pair.size.initiators = depth;
+        pair.reconnect();
+        let depth = u64::from(depth);
+        for first in [0, depth, 2 * depth] {
+            for request in first..first + depth {
+                pair.post(request, request as usize, 9, 20 * (request % depth) as usize, DEFER);
+            }
+            assert_eq!(pair.try_post(9_999, 0, 8, 50_000, 0), FULL, "one more than {depth}");
+            pair.succeed([first]);
+            // A completion that was taken has freed its slot, whether others are done or not.
+            pair.post(first + depth, 5, 9, 20_000, 0);
+            pair.succeed(first + 1..=first + depth);
+            pair.check();
+        }
+    }
     pair.close();
 }
 
 #[test]
-fn write_13_more_inline_data_than_the_qp_was_made_for_is_refused() {
-    for limit in [0, 1, 32, 33, 96] {
-        let pair = Pair::sized(QpSize { inline_bytes: limit, ..QpSize::default() });
-        // choice: STATUS_BUFFER_OVERFLOW.
-        assert_eq!(pair.write(1, 0, limit + 1, 0, INLINE), TOO_LONG);
-        assert_eq!(pair.write(2, 0, limit, 0, INLINE), SUCCESS);
-        pair.expect_entries(0, &[(2, SUCCESS)]);
-        pair.expect_bytes(0, &pair.bytes(0, limit as usize));
-        pair.close();
+fn write_10_takes_as_many_entries_as_the_qp_was_made_for() {
+    let mut pair = Pair::new(QpSize::default());
+    let info = info(&pair.bench, 0);
+    assert!(info.MaxReadRequestSge < info.MaxInitiatorRequestSge, "writes have a limit of their own");
+    for limit in 0..=info.MaxInitiatorRequestSge {
+        pair.size.initiator_sges = limit;
+        pair.reconnect();
+        let entries: Vec<_> = (0..=limit as usize).map(|number| pair.source.sge(700 * number, 100 + number as u32)).collect();
+        let whole = &entries[..limit as usize];
+        let (to, token) = (pair.sink.va(50), pair.sink.token);
+        assert_eq!(pair.bench.write(pair.qp(), 1, &entries, to, token, 0), TOO_MANY_SGES, "{limit} and one more");
+        // choice: an empty entry counts.
+        assert_eq!(pair.bench.write(pair.qp(), 1, &vec![NDK_SGE::default(); entries.len()], to, token, 0), TOO_MANY_SGES);
+        assert_eq!(write_counted(pair.qp(), &entries, u32::MAX), TOO_MANY_SGES);
+        assert_eq!(pair.bench.write(pair.qp(), 2, whole, to, token, 0), SUCCESS, "{limit} entries");
+        pair.written(50, &gathered(&pair.source, whole));
+        pair.succeed([2]);
     }
-}
-
-#[test]
-fn write_14_flags_that_a_write_does_not_have_are_refused() {
-    let pair = Pair::new();
-    let known = SILENT | FENCE | INLINE | DEFER;
-    for bit in (0..32).map(|bit| 1 << bit).filter(|bit| known & bit == 0) {
-        // choice: STATUS_INVALID_PARAMETER, SEND_AND_SOLICIT_EVENT too.
-        assert_eq!(pair.write(1, 0, 4, 0, bit), INVALID_PARAMETER, "{bit:#x}");
-        assert_eq!(pair.write(1, 0, 4, 0, bit | known), INVALID_PARAMETER, "{bit:#x}");
-    }
-    pair.expect_quiet();
+    pair.check();
     pair.close();
 }
 
 #[test]
-fn write_15_every_inline_failure_hands_deferred_requests_over() {
-    let pair = Pair::sized(QpSize { initiators: 2, ..QpSize::default() });
-    type Post<'a> = (&'a str, Box<dyn Fn() -> NTSTATUS + 'a>, NTSTATUS);
-    let qp = pair.qp(0);
-    let failures: Vec<Post> = vec![
-        ("flags", Box::new(|| pair.write(9, 0, 4, 0, 0x8000)), INVALID_PARAMETER),
-        ("SGEs", Box::new(|| pair.post(9, &[pair.source.sge(0, 1); 3], 0, 0)), TOO_MANY_SGES),
-        ("length", Box::new(|| pair.post(9, &[NDK_SGE { Length: u32::MAX, ..pair.source.sge(0, 0) }], 0, 0)), TOO_LONG),
-        ("inline", Box::new(|| pair.write(9, 0, 33, 0, INLINE)), TOO_LONG),
-        ("deferred itself", Box::new(|| pair.write(9, 0, 4, 0, DEFER | 0x8000)), INVALID_PARAMETER),
-        ("null list", Box::new(|| ndk!(qp, NdkWrite(null_mut(), null(), 1, 0, 0, 0))), INVALID_PARAMETER),
-        ("send", Box::new(|| ndk!(qp, NdkSend(null_mut(), null(), 0, 0))), NOT_SUPPORTED),
-        ("read", Box::new(|| ndk!(qp, NdkRead(null_mut(), null(), 0, 0, 0, 0))), NOT_SUPPORTED),
-        ("send and invalidate", Box::new(|| ndk!(qp, NdkSendAndInvalidate(null_mut(), null(), 0, 0, 0))), NOT_SUPPORTED),
-        ("invalidate", Box::new(|| ndk!(qp, NdkInvalidate(null_mut(), null_mut(), 0))), NOT_SUPPORTED),
-        ("bind", Box::new(|| ndk!(qp, NdkBind(null_mut(), null_mut(), null_mut(), null_mut(), 0, 0))), NOT_SUPPORTED),
-        ("fast register", Box::new(|| ndk!(qp, NdkFastRegister(null_mut(), null_mut(), 0, null(), 0, 0, null_mut(), 0))), NOT_SUPPORTED),
+fn write_11_of_more_bytes_than_the_adapter_transfers_fails() {
+    let mut pair = Pair::new(QpSize { initiator_sges: 6, ..QpSize::default() });
+    let most = info(&pair.bench, 0).MaxTransferLength;
+    let post = |pair: &Pair, lens: &[u32]| {
+        let list: Vec<_> = lens.iter().map(|len| pair.source.sge(0, *len)).collect();
+        pair.bench.write(pair.qp(), 1, &list, pair.sink.va(0), pair.sink.token, 0)
+    };
+    // choice: inline, with BUFFER_OVERFLOW.
+    for lens in [&[most + 1][..], &[most, 1], &[1, most], &[most / 2, most / 2, 1], &[most / 2, 1, most / 2 - 1, 1]] {
+        assert_eq!(post(&pair, lens), TOO_LONG, "{lens:x?}");
+    }
+    pair.check();
+    // Exactly the limit is no matter of length any more: what is wrong with it is that the region is shorter.
+    for lens in [&[most][..], &[most / 2, most / 2]] {
+        assert_eq!(post(&pair, lens), SUCCESS, "{lens:x?}");
+        let entry = pair.bench.reap(pair.ends[0].initiator_cq, 1)[0];
+        assert_eq!((entry.request, entry.status), (1, ACCESS_VIOLATION));
+        pair.reconnect();
+    }
+    pair.check();
+    pair.close();
+}
+
+#[test]
+fn write_12_adds_lengths_up_in_more_than_32_bits() {
+    let pair = Pair::new(QpSize { initiator_sges: 6, inline_bytes: 96, ..QpSize::default() });
+    // Sums of 32 bits would be 0, 1, 64 and 0x7FFF_FFFF: all of them short enough.
+    let sums = [
+        vec![1 << 31, 1 << 31],
+        vec![1 << 30; 4],
+        vec![u32::MAX, 1],
+        vec![u32::MAX, 2],
+        vec![u32::MAX, 65],
+        vec![u32::MAX, u32::MAX, 66],
+        vec![u32::MAX, 0x8000_0000],
+        vec![0xC000_0000, 0xC000_0000, 0x8000_0000],
+        vec![u32::MAX, u32::MAX, u32::MAX, u32::MAX, u32::MAX, 5],
     ];
-    for (what, fail, status) in failures {
-        assert_eq!(pair.write(1, 0, 4, 0, DEFER), SUCCESS);
-        pair.expect_quiet();
-        assert_eq!(fail(), status, "{what}");
-        pair.expect_entries(0, &[(1, SUCCESS)]);
+    for lens in sums {
+        let list: Vec<_> = lens.iter().map(|len| pair.source.sge(0, *len)).collect();
+        for flags in [0, INLINE, DEFER, INLINE | SILENT] {
+            assert_eq!(pair.bench.write(pair.qp(), 1, &list, pair.sink.va(0), pair.sink.token, flags), TOO_LONG, "{lens:x?}, {flags:#x}");
+        }
     }
-    assert_eq!(pair.write(1, 0, 4, 0, DEFER), SUCCESS);
-    assert_eq!(pair.write(2, 0, 4, 0, DEFER), SUCCESS);
-    pair.expect_quiet();
-    assert_eq!(pair.write(3, 0, 4, 0, DEFER), FULL, "a chain that fills the queue");
-    pair.expect_entries(0, &[(1, SUCCESS), (2, SUCCESS)]);
-    // A failing receive is no initiator call.
-    assert_eq!(pair.write(1, 0, 4, 0, DEFER), SUCCESS);
-    assert_eq!(ndk!(qp, NdkReceive(null_mut(), [pair.source.sge(0, 1); 3].as_ptr(), 3)), TOO_MANY_SGES);
-    pair.expect_quiet();
-    assert_eq!(pair.write(2, 0, 4, 0, 0), SUCCESS);
-    pair.expect_entries(0, &[(1, SUCCESS), (2, SUCCESS)]);
+    pair.post(7, 0, 8, 8, 0);
+    pair.succeed([7]);
+    pair.check();
     pair.close();
 }
 
 #[test]
-fn write_16_an_inline_failure_leaves_the_qp_working() {
-    let pair = Pair::new();
-    for request in 0..20 {
-        assert_eq!(pair.write(99, 0, 4, 0, 0x8), INVALID_PARAMETER);
-        assert_eq!(pair.write(request, 0, 4, 4 * request as usize, 0), SUCCESS);
-        pair.expect_entries(0, &[(request, SUCCESS)]);
+fn write_13_takes_as_many_inline_bytes_as_the_qp_was_made_for() {
+    let mut pair = Pair::new(QpSize::default());
+    assert_eq!(info(&pair.bench, 0).MaxInlineDataSize, 96);
+    for limit in [0, 1, 31, 32, 33, 40, 95, 96] {
+        pair.size.inline_bytes = limit;
+        pair.reconnect();
+        let bytes = pair.source.read(3, limit as usize + 1);
+        // choice: inline, with BUFFER_OVERFLOW.
+        assert_eq!(pair.inline(1, &bytes, 77, 0), TOO_LONG, "{limit} and one more");
+        assert_eq!(pair.inline(1, &pair.source.read(0, 4_096), 77, 0), TOO_LONG);
+        assert_eq!(pair.inline(2, &bytes[..limit as usize], 77, 0), SUCCESS, "{limit} bytes");
+        pair.succeed([2]);
+        // The limit is one of inline data alone.
+        pair.post(3, 9, 3_000, 300, 0);
+        pair.succeed([3]);
     }
-    pair.expect_bytes(0, &pair.bytes(0, 4).repeat(20));
+    pair.check();
+    pair.close();
+}
+
+#[test]
+fn write_14_fails_for_each_flag_that_writes_do_not_have() {
+    let pair = Pair::new(QpSize::default());
+    let known = SILENT | FENCE | INLINE | DEFER;
+    // choice: every other bit is refused, also those that other requests have.
+    for bit in (0..32).map(|shift| 1u32 << shift).filter(|bit| bit & known == 0) {
+        for flags in [bit, bit | SILENT, bit | INLINE, bit | DEFER, bit | known, !known] {
+            assert_eq!(pair.try_post(1, 0, 8, 0, flags), INVALID_PARAMETER, "{flags:#x}");
+        }
+    }
+    pair.check();
+    pair.post(2, 0, 8, 0, 0);
+    pair.succeed([2]);
+    pair.check();
+    pair.close();
+}
+
+#[test]
+fn write_15_that_fails_hands_over_what_was_deferred() {
+    let mut pair = Pair::new(QpSize::default());
+    let defer_two = |pair: &Pair| {
+        pair.post(1, 10, 100, 100, DEFER);
+        pair.post(2, 20, 100, 300, DEFER);
+        rest(&pair.bench);
+        assert_eq!(take(pair.ends[0].initiator_cq, 1), [], "the doorbell is held back");
+    };
+    // choice: calls of operations that the card does not execute are initiator calls that fail, so they do it as well.
+    for (what, status, fail) in FAILURES {
+        defer_two(&pair);
+        assert_eq!(fail(&pair), status, "{what}");
+        pair.succeed([1, 2]);
+    }
+    // Full of deferred ones.
+    pair.size.initiators = 2;
+    pair.reconnect();
+    defer_two(&pair);
+    assert_eq!(pair.try_post(3, 0, 8, 0, DEFER), FULL);
+    pair.succeed([1, 2]);
+    pair.check();
+    // Of a QP that is not connected any more they are cancelled.
+    defer_two(&pair);
+    ndk!(pair.qp(), NdkFlush());
+    assert_eq!(pair.try_post(3, 0, 8, 0, 0), CONNECTION_INVALID);
+    check(&pair.bench.reap(pair.ends[0].initiator_cq, 2), pair.size.context, WRITE, CANCELLED, [1, 2]);
+    pair.check();
+    pair.close();
+}
+
+#[test]
+fn write_16_that_fails_leaves_earlier_and_later_ones_alone() {
+    let pair = Pair::new(QpSize::default());
+    for (number, (what, status, fail)) in FAILURES.into_iter().enumerate() {
+        pair.post(1, 77 * number, 9_000, 100, 0);
+        // Some while it is under way, some when it is done, so that each of the calls meets both.
+        (0..number % 4).for_each(|_| pair.bench.step());
+        assert_eq!(fail(&pair), status, "{what}");
+        pair.post(2, 55 * number, 500, 20_000, SILENT);
+        assert_eq!(fail(&pair), status, "{what}");
+        pair.post(3, 33 * number, 600, 30_000, 0);
+        pair.succeed([1, 3]);
+        pair.check();
+    }
     pair.close();
 }
 
 // Flags.
 
 #[test]
-fn write_17_the_documented_flags_are_accepted() {
-    assert_eq!((SILENT, FENCE, DEFER), (0x1, 0x2, 0x200));
-    let pair = Pair::new();
-    for (request, flags) in [0x1, 0x2, 0x200].into_iter().enumerate() {
-        assert_eq!(pair.write(request as u64, 0, 4, 0, flags), SUCCESS);
+fn write_17_takes_the_documented_flags_by_their_numbers() {
+    let pair = Pair::new(QpSize::default());
+    pair.post(1, 100, 200, 0, 0x1);
+    pair.post(2, 200, 200, 300, 0x2);
+    pair.succeed([2]);
+    pair.post(3, 300, 200, 600, 0x200);
+    rest(&pair.bench);
+    assert_eq!(take(pair.ends[0].initiator_cq, 1), []);
+    pair.post(4, 400, 200, 900, 0x203);
+    pair.post(5, 500, 200, 1_200, 0x3);
+    pair.succeed([3]);
+    pair.check();
+    pair.close();
+}
+
+#[test]
+fn write_18_takes_inline_data() {
+    // choice: INLINE is one of a write's flags though its page does not list it.
+    let pair = Pair::new(QpSize::default());
+    let sge = |bytes: &[u8], token| NDK_SGE { Address: bytes.as_ptr() as u64, Length: bytes.len() as u32, MemoryRegionToken: token };
+    // Neither of a region nor known to the card.
+    let bytes = *b"from the stack";
+    assert_eq!(pair.bench.write(pair.qp(), 1, &[sge(&bytes, 0)], pair.sink.va(33), pair.sink.token, 0x40), SUCCESS);
+    pair.written(33, &bytes);
+    pair.succeed([1]);
+    pair.check();
+    pair.close();
+}
+
+#[test]
+fn write_19_copies_inline_data_of_any_number_of_pieces_and_looks_at_no_token() {
+    let pair = Pair::new(QpSize { inline_bytes: 96, ..QpSize::default() });
+    let mut bytes: Vec<u8> = (1..=96).collect();
+    let pieces = |bytes: &[u8], len: usize| -> Vec<NDK_SGE> {
+        let piece = |(number, part): (usize, &[u8])| {
+            // No region's, one of another kind of memory, and the sink's, which is none of this side.
+            let token = [0xBAD, pair.source.token, pair.sink.token][number % 3];
+            NDK_SGE { Address: part.as_ptr() as u64, Length: part.len() as u32, MemoryRegionToken: token }
+        };
+        bytes.chunks(len).enumerate().map(piece).collect()
+    };
+    let (to, token) = (pair.sink.va(64), pair.sink.token);
+    for (request, len) in (0..).zip([1, 2, 5, 33, 95, 96]) {
+        let mut list = pieces(&bytes, len);
+        // An empty piece may have any address.
+        list.insert(list.len() / 2, NDK_SGE { Address: 0, Length: 0, MemoryRegionToken: 0 });
+        assert_eq!(pair.bench.write(pair.qp(), request, &list, to + 100 * request, token, INLINE | DEFER), SUCCESS, "pieces of {len}");
+        pair.written(64 + 100 * request as usize, &bytes);
+        // Before the card is told.
+        bytes.iter_mut().for_each(|byte| *byte = byte.rotate_left(3) ^ 0x55);
     }
-    assert_eq!(pair.write(3, 0, 4, 0, 0), SUCCESS);
-    pair.expect_entries(0, &[(1, SUCCESS), (2, SUCCESS), (3, SUCCESS)]);
+    // No bytes: without a list, with empty pieces, and with more of them than any QP has.
+    assert_eq!(pair.bench.write(pair.qp(), 6, &[], to, 0, INLINE), SUCCESS);
+    assert_eq!(ndk!(pair.qp(), NdkWrite(7 as PVOID, null(), 0, 0, 0, INLINE)), SUCCESS);
+    assert_eq!(pair.bench.write(pair.qp(), 8, &[NDK_SGE::default(); 1_000], to, 0, INLINE), SUCCESS);
+    pair.succeed(0..9);
+    pair.check();
     pair.close();
 }
 
 #[test]
-fn write_18_inline_is_accepted() {
-    assert_eq!(INLINE, 0x40);
-    let pair = Pair::new();
-    assert_eq!(pair.write(1, 7, 32, 3, INLINE), SUCCESS);
-    pair.expect_entries(0, &[(1, SUCCESS)]);
-    pair.expect_bytes(3, &pair.bytes(7, 32));
-    pair.close();
-}
-
-#[test]
-fn write_19_inline_data_is_copied_during_the_call_from_any_number_of_pieces() {
-    let pair = Pair::sized(QpSize { inline_bytes: 96, initiator_sges: 1, ..QpSize::default() });
-    let mut text: Vec<u8> = (0..96).collect();
-    // 48 pieces on a QP of one SGE, with tokens that there are none of.
-    let pieces: Vec<_> =
-        text.chunks(2).map(|piece| NDK_SGE { Address: piece.as_ptr() as u64, Length: 2, MemoryRegionToken: 0xBAD }).collect();
-    assert_eq!(pair.post(1, &pieces, 5, INLINE | DEFER), SUCCESS);
-    let expected = text.clone();
-    text.fill(0xFF);
-    assert_eq!(pair.post(2, &[NDK_SGE { Address: 0, Length: 0, MemoryRegionToken: 0 }; 3], 0, INLINE), SUCCESS, "no bytes");
-    pair.expect_entries(0, &[(1, SUCCESS), (2, SUCCESS)]);
-    pair.expect_bytes(5, &expected);
-    pair.close();
-}
-
-#[test]
-fn write_20_a_read_fence_holds_nothing_up_where_there_are_no_reads() {
-    let pair = Pair::new();
-    // The card has no reads: MaxOutboundReadLimit is 0.
-    assert_eq!(ndk!(pair.qp(0), NdkRead(null_mut(), null(), 0, 0, 0, 0)), NOT_SUPPORTED);
-    assert_eq!(pair.write(1, 0, 40, 0, FENCE), SUCCESS);
-    assert_eq!(pair.write(2, 0, 40, 100, FENCE), SUCCESS);
-    pair.expect_entries(0, &[(1, SUCCESS), (2, SUCCESS)]);
-    pair.expect_bytes(100, &pair.bytes(0, 40));
-    pair.close();
-}
-
-#[test]
-fn write_21_without_a_fence_a_write_starts_at_once() {
-    let pair = Pair::new();
-    assert_eq!(pair.write(1, 0, 40, 0, 0), SUCCESS);
-    pair.expect_entries(0, &[(1, SUCCESS)]);
-    pair.close();
-}
-
-#[test]
-fn write_22_defer_holds_the_doorbell_until_a_request_without_it() {
-    let pair = Pair::new();
-    for request in 0..5 {
-        assert_eq!(pair.write(request, 0, 4, 4 * request as usize, DEFER), SUCCESS);
+fn write_20_with_a_read_fence_does_not_wait_for_reads_that_there_can_not_be() {
+    // choice: the card executes no reads, so there is none to wait for; NdkRead fails inline and leaves nothing behind.
+    let pair = Pair::new(QpSize::default());
+    let (sge, to) = (pair.source.sge(0, 64), pair.sink.va(0));
+    for request in 0..8 {
+        let read = ndk!(pair.qp(), NdkRead(99 as PVOID, &sge, 1, to, pair.sink.token, 0));
+        assert_eq!(read, NOT_SUPPORTED);
+        pair.post(request, 10 * request as usize, 3_000, 4_000 * request as usize, FENCE | if request % 2 == 0 { 0 } else { DEFER });
     }
-    // choice: the doorbell is held back.
-    pair.expect_quiet();
-    pair.expect_bytes(0, &[0xEE; 20]);
-    assert_eq!(pair.write(5, 0, 4, 20, 0), SUCCESS);
-    pair.expect_entries(0, &[0, 1, 2, 3, 4, 5].map(|request| (request, SUCCESS)));
-    pair.expect_bytes(0, &pair.bytes(0, 4).repeat(6));
+    pair.post(8, 0, 8, 40_000, FENCE);
+    pair.succeed(0..9);
+    pair.check();
     pair.close();
 }
 
 #[test]
-fn write_23_without_defer_the_card_is_told_of_everything_held_before() {
-    let pair = Pair::new();
-    for request in 0..12u64 {
-        let flags = if request % 4 == 3 { 0 } else { DEFER };
-        assert_eq!(pair.write(request, 0, 4, 0, flags), SUCCESS);
-        if flags == 0 {
-            let entries: Vec<_> = (request - 3..=request).map(|request| (request, SUCCESS)).collect();
-            pair.expect_entries(0, &entries);
+fn write_21_without_a_read_fence_does_not_wait_either() {
+    let pair = Pair::new(QpSize::default());
+    // As long as one with a fence, to the clock: nothing but reads would make a difference.
+    let mut clocks = Vec::new();
+    for flags in [0, FENCE, 0, FENCE] {
+        assert_eq!(ndk!(pair.qp(), NdkRead(99 as PVOID, &pair.source.sge(0, 64), 1, pair.sink.va(0), pair.sink.token, 0)), NOT_SUPPORTED);
+        let start = pair.bench.world.clock();
+        pair.post(1, 0, 10_000, 100, flags);
+        pair.bench.wait("a write", || match take(pair.ends[0].initiator_cq, 1)[..] {
+            [] => None,
+            _ => Some(()),
+        });
+        clocks.push(pair.bench.world.clock() - start);
+        rest(&pair.bench);
+    }
+    assert!(clocks.iter().max().unwrap() - clocks.iter().min().unwrap() <= 200, "with and without a fence: {clocks:?}");
+    pair.check();
+    pair.close();
+}
+
+#[test]
+fn write_22_that_is_deferred_waits_for_one_that_is_not() {
+    // choice: the doorbell is held back, without a bound, which NDKPI allows and does not ask for.
+    let pair = Pair::new(QpSize::default());
+    let fetched = pair.counter(0, Counter::WqesFetched);
+    for request in 0..10 {
+        pair.post(request, 100 + request as usize, 200, 300 * request as usize, DEFER);
+    }
+    pair.bench.settle();
+    assert_eq!(pair.counter(0, Counter::WqesFetched), fetched);
+    assert_eq!(pair.sink.read(0, 5_000), [CANARY; 5_000]);
+    assert_eq!(take(pair.ends[0].initiator_cq, 1), []);
+    pair.post(10, 0, 10, 10_000, 0);
+    pair.succeed(0..11);
+    pair.check();
+    assert_eq!(pair.counter(0, Counter::WqesFetched) - fetched, 11);
+    pair.close();
+}
+
+#[test]
+fn write_23_without_defer_shows_everything_that_was_held() {
+    let pair = Pair::new(QpSize::default());
+    for first in [0, 16, 32] {
+        for request in first..first + 15 {
+            pair.post(request, 100 * request as usize, 90, 100 * (request - first) as usize, DEFER);
         }
-    }
-    pair.close();
-}
-
-#[test]
-fn write_24_silent_success_hides_success_alone() {
-    // Success: no entry and no notification.
-    let pair = Pair::new();
-    ndk!(pair.cqs[0].0, NdkArmCq(NDK_CQ_NOTIFY_ANY));
-    assert_eq!(pair.write(1, 0, 4, 0, SILENT), SUCCESS);
-    pair.expect_quiet();
-    assert_eq!(pair.cqs[0].1.count(), 0);
-    pair.expect_bytes(0, &pair.bytes(0, 4));
-    // Failure: an entry, and so is each cancellation behind it.
-    let bad = NDK_SGE { MemoryRegionToken: 0xBAD0, ..pair.source.sge(0, 4) };
-    assert_eq!(pair.post(2, &[bad], 0, SILENT | DEFER), SUCCESS);
-    assert_eq!(pair.write(3, 0, 4, 0, SILENT), SUCCESS);
-    pair.expect_entries(0, &[(2, ACCESS_VIOLATION), (3, CANCELLED)]);
-    assert_eq!(pair.cqs[0].1.calls(), [Call::Notified(SUCCESS)]);
-    pair.close();
-}
-
-#[test]
-fn write_25_flags_combine_freely() {
-    let pair = Pair::new();
-    for len in [0, 1, 32] {
-        for index in 0..16u32 {
-            let flags =
-                [SILENT, FENCE, DEFER, INLINE].into_iter().enumerate().fold(0, |flags, (bit, flag)| flags | flag * (index >> bit & 1));
-            let to = 64 * index as usize;
-            pair.sink.fill(to, &[0xEE; 64]);
-            assert_eq!(pair.write(1, index as usize, len, to + 1, flags), SUCCESS, "{flags:#x}");
-            assert_eq!(pair.write(2, 0, 0, 0, 0), SUCCESS);
-            if flags & SILENT == 0 {
-                pair.expect_entries(0, &[(1, SUCCESS), (2, SUCCESS)]);
-            } else {
-                pair.expect_entries(0, &[(2, SUCCESS)]);
-            }
-            pair.expect_bytes(to + 1, &pair.bytes(index as usize, len as usize));
+        // Of no bytes, silent, or by inline data: what counts is that it is not deferred.
+        match first {
+            0 => pair.post(15, 0, 0, 0, 0),
+            16 => assert_eq!(pair.inline(31, b"x", 5_000, 0), SUCCESS),
+            _ => pair.post(47, 1, 1, 6_000, SILENT),
         }
+        pair.succeed(first..first + if first == 32 { 15 } else { 16 });
+        pair.check();
     }
     pair.close();
 }
 
-// Local side.
-
 #[test]
-fn write_26_privileged_tokens_name_logical_addresses_and_others_virtual_ones() {
-    let pair = Pair::sized(QpSize { initiator_sges: 6, ..QpSize::default() });
-    let mut privileged = 0;
-    ndk!(pair.pds[0], NdkGetPrivilegedMemoryRegionToken(&mut privileged));
-    assert_ne!(privileged, 0);
-    // A buffer of its own that is in no region, from the middle of one page to the middle of another.
-    let buffer: &'static [u8] = Vec::leak((0..12_000u32).map(|index| (index % 251) as u8).collect());
-    let mut list = mdl(buffer.as_ptr(), buffer.len());
-    let mut lam = vec![0u64; 16];
-    let (mut size, mut fbo) = (8 * lam.len() as u32, 0);
-    let place: *mut NDK_LOGICAL_ADDRESS_MAPPING = lam.as_mut_ptr().cast();
-    let status = ndk!(pair.bench.sides[0].adapter, NdkBuildLAM(&mut list, buffer.len(), None, null_mut(), place, &mut size, &mut fbo));
-    assert_eq!(status, SUCCESS);
-    assert_eq!(fbo as usize, buffer.as_ptr() as usize % PAGE_SIZE);
-    let pages = ((fbo as usize + buffer.len()).div_ceil(PAGE_SIZE)) as u32;
-    assert_eq!((lam[1] as u32, size), (pages, 16 + 8 * pages));
-    // One SGE a page, as if they were not adjacent; the last one is of a region, by virtual address.
-    let mut left = buffer.len();
-    let mut sges = Vec::new();
-    for page in 0..pages as usize {
-        let offset = if page == 0 { fbo as usize } else { 0 };
-        let len = (PAGE_SIZE - offset).min(left);
-        assert_eq!(lam[2 + page] % PAGE_SIZE as u64, 0, "pages are aligned");
-        sges.push(NDK_SGE { Address: lam[2 + page] + offset as u64, Length: len as u32, MemoryRegionToken: privileged });
-        left -= len;
+fn write_24_that_is_silent_tells_nothing_but_failure_and_cancellation() {
+    let mut pair = Pair::new(QpSize::default());
+    let end = pair.ends[0];
+    ndk!(end.initiator_cq, NdkArmCq(NDK_CQ_NOTIFY_ANY));
+    for request in 0..10 {
+        pair.post(request, 0, 500, 600 * request as usize, SILENT);
     }
-    sges.push(pair.source.sge(77, 10));
-    assert_eq!(pair.post(1, &sges, 1, 0), SUCCESS);
-    pair.expect_entries(0, &[(1, SUCCESS)]);
-    pair.expect_bytes(1, &[buffer, &pair.bytes(77, 10)].concat());
-    ndk!(pair.bench.sides[0].adapter, NdkReleaseLAM(place));
-    // By virtual address the privileged token names nothing that is mapped, but for luck; a region's token names no logical address.
-    assert_eq!(pair.post(2, &[NDK_SGE { Address: lam[2], ..pair.source.sge(0, 4) }], 0, 0), SUCCESS);
-    pair.expect_entries(0, &[(2, ACCESS_VIOLATION)]);
+    pair.check();
+    assert_eq!(end.initiated.calls(), [], "a notification of silent success");
+    // A failure, and what is cancelled by it.
+    let (sge, to) = (pair.source.sge(0, 100), pair.sink.va(20_000));
+    assert_eq!(pair.bench.write(pair.qp(), 10, &[sge], to, pair.sink.token ^ 0x80, SILENT), SUCCESS);
+    assert_eq!(pair.bench.write(pair.qp(), 11, &[sge], to, pair.sink.token, SILENT), SUCCESS);
+    let entries = pair.bench.reap(end.initiator_cq, 2);
+    assert_eq!(entries.iter().map(|entry| (entry.request, entry.status)).collect::<Vec<_>>(), [(10, ACCESS_VIOLATION), (11, CANCELLED)]);
+    pair.bench.settle();
+    assert_eq!(end.initiated.calls(), [Call::Notified(SUCCESS)]);
+    // A cancellation by the consumer itself.
+    pair.reconnect();
+    ndk!(end.initiator_cq, NdkArmCq(NDK_CQ_NOTIFY_ANY));
+    (0..5).for_each(|request| assert_eq!(pair.try_post(request, 0, 50, 20_000, SILENT | DEFER), SUCCESS));
+    ndk!(pair.qp(), NdkFlush());
+    check(&pair.bench.reap(end.initiator_cq, 5), pair.size.context, WRITE, CANCELLED, 0..5);
+    pair.bench.settle();
+    assert_eq!(end.initiated.count(), 2);
+    pair.check();
     pair.close();
 }
 
 #[test]
-fn write_27_local_read_access_is_enough_for_a_source() {
-    // The fixture's source has NDK_MR_FLAG_ALLOW_LOCAL_READ alone.
-    let pair = Pair::new();
-    assert_eq!(pair.write(1, 0, 500, 0, 0), SUCCESS);
-    pair.expect_entries(0, &[(1, SUCCESS)]);
-    pair.close();
-}
-
-#[test]
-fn write_28_data_is_gathered_in_the_order_of_the_entries() {
-    let pair = Pair::sized(QpSize { initiator_sges: 6, ..QpSize::default() });
-    let pieces = [(900, 7), (3, 100), (900, 7), (0, 1), (2000, 333), (5, 64)];
-    let sges = pieces.map(|(at, len)| pair.source.sge(at, len));
-    assert_eq!(pair.post(1, &sges, 11, 0), SUCCESS);
-    pair.expect_entries(0, &[(1, SUCCESS)]);
-    let bytes: Vec<_> = pieces.iter().flat_map(|(at, len)| pair.bytes(*at, *len as usize)).collect();
-    pair.expect_bytes(11, &bytes);
-    pair.close();
-}
-
-#[test]
-fn write_29_no_entries_and_empty_entries_make_a_write_of_no_bytes() {
-    let pair = Pair::new();
-    assert_eq!(ndk!(pair.qp(0), NdkWrite(1 as PVOID, null(), 0, pair.sink.va(0), pair.sink.token, 0)), SUCCESS);
-    assert_eq!(pair.post(2, &[pair.source.sge(0, 0); 2], 0, 0), SUCCESS);
-    // An empty entry takes part in nothing, not even in the check of its token.
-    assert_eq!(pair.post(3, &[NDK_SGE { MemoryRegionToken: 0xBAD, ..NDK_SGE::default() }, pair.source.sge(5, 6)], 9, 0), SUCCESS);
-    pair.expect_entries(0, &[(1, SUCCESS), (2, SUCCESS), (3, SUCCESS)]);
-    pair.expect_bytes(9, &pair.bytes(5, 6));
-    pair.close();
-}
-
-#[test]
-fn write_30_a_local_token_or_range_that_is_not_good_ends_in_an_access_violation() {
-    let len = pair_bytes() as u32;
-    let cases: [(&str, fn(&Pair) -> NDK_SGE); 5] = [
-        ("no such token", |pair| NDK_SGE { MemoryRegionToken: pair.source.token ^ 0xFF00, ..pair.source.sge(0, 4) }),
-        ("an old token", |pair| NDK_SGE { MemoryRegionToken: pair.source.token ^ 1, ..pair.source.sge(0, 4) }),
-        ("before the region", |pair| NDK_SGE { Address: pair.source.va(0) - 1, ..pair.source.sge(0, 4) }),
-        ("behind the region", |pair| pair.source.sge(pair_bytes() - 3, 4)),
-        ("the other end of memory", |pair| NDK_SGE { Address: u64::MAX - 1, ..pair.source.sge(0, 4) }),
-    ];
-    for (what, sge) in cases {
-        let pair = Pair::new();
-        // choice: found by the card, so it is a completion.
-        assert_eq!(pair.post(1, &[sge(&pair)], 0, 0), SUCCESS, "{what}");
-        pair.expect_entries(0, &[(1, ACCESS_VIOLATION)]);
-        pair.close();
-    }
-    // The whole region is good.
-    let pair = Pair::new();
-    assert_eq!(pair.write(1, 0, len, 0, 0), SUCCESS);
-    pair.expect_entries(0, &[(1, SUCCESS)]);
-    // One that was deregistered is not.
-    let slot = pair.bench.slot();
-    let status = ndk!(pair.source.mr, NdkDeregisterMr(Some(on_done), slot.context()));
-    assert_eq!(pair.bench.done(status, slot), SUCCESS);
-    assert_eq!(pair.write(2, 0, 4, 0, 0), SUCCESS);
-    pair.expect_entries(0, &[(2, ACCESS_VIOLATION)]);
-    pair.close();
-}
-
-#[test]
-fn write_31_local_buffers_are_not_modified() {
-    let pair = Pair::new();
-    let before = pair.bytes(0, pair_bytes());
-    for (request, len) in [(0, 1), (1, 4096), (2, 5000)] {
-        assert_eq!(pair.write(request, 3, len, 1, 0), SUCCESS);
-        pair.expect_entries(0, &[(request, SUCCESS)]);
-    }
-    assert!(pair.source.read(0, pair_bytes()) == before);
-    pair.close();
-}
-
-#[test]
-fn write_32_sources_have_any_address_and_any_length() {
-    let pair = Pair::new();
-    for (request, len) in [1, 2, 3, 63, 64, 65, 4095, 4096, 4097, 8191, 8193].into_iter().enumerate() {
-        for shift in [0, 1, 7, 63] {
-            let to = 20_000 + 64 - shift;
-            pair.sink.fill(to - 1, &vec![0xEE; len + 2]);
-            assert_eq!(pair.write(request as u64, shift, len as u32, to, 0), SUCCESS);
-            pair.expect_entries(0, &[(request as u64, SUCCESS)]);
-            pair.expect_bytes(to, &pair.bytes(shift, len));
+fn write_25_takes_all_combinations_of_flags() {
+    let pair = Pair::new(QpSize { initiators: 64, inline_bytes: 96, ..QpSize::default() });
+    let bits = |number: u32| [SILENT, FENCE, DEFER, INLINE].iter().enumerate().map(|(bit, flag)| (number >> bit & 1) * flag).sum::<u32>();
+    for len in [0, 1, 50] {
+        // Each alone, closed by a plain one; then all of them in one chain.
+        for flags in (0..16).map(bits) {
+            pair.post_either(1, 40, len, 100, flags);
+            pair.post(2, 0, 20, 300, 0);
+            pair.succeed((1..3).skip((flags & SILENT) as usize));
         }
+        for number in 0..16 {
+            pair.post_either(number.into(), 100 + 60 * number as usize, len, 1_000 + 70 * number as usize, bits(number) | DEFER);
+        }
+        pair.post(16, 0, 20, 600, 0);
+        pair.succeed((0..=16).filter(|number| bits(*number as u32) & SILENT == 0));
+        pair.check();
     }
     pair.close();
 }
 
-// Remote side.
+// The local side.
 
 #[test]
-fn write_33_the_remote_address_is_taken_to_the_byte() {
-    let pair = Pair::new();
-    for offset in [0, 1, 2, 3, 5, 63, 4095] {
-        pair.sink.fill(0, &[0xEE; 4200]);
-        assert_eq!(pair.write(1, 9, 70, offset, 0), SUCCESS);
-        pair.expect_entries(0, &[(1, SUCCESS)]);
-        pair.expect_bytes(offset, &pair.bytes(9, 70));
+fn write_26_takes_logical_addresses_with_the_privileged_token() {
+    let mut pair = Pair::new(QpSize { initiator_sges: 6, ..QpSize::default() });
+    let mut token = 0;
+    ndk!(pair.ends[0].pd, NdkGetPrivilegedMemoryRegionToken(&mut token));
+    assert_ne!(token, 0);
+    let mappings = pair.bench.sides[0].card.mappings();
+    // Unaligned buffers over one to six pages, by one MDL or by two that follow each other.
+    for (request, (from, len, parts)) in
+        (0..).zip([(1, 1, 1), (4_000, 200, 1), (77, 10_000, 2), (4_097, 4_096, 1), (333, 5 * PAGE_SIZE - 17, 2)])
+    {
+        let lam = Lam::new(&pair, from, len, parts);
+        let list = lam.sges(token);
+        assert_eq!(pair.bench.write(pair.qp(), request, &list, pair.sink.va(1_001), pair.sink.token, 0), SUCCESS);
+        pair.written(1_001, &pair.source.read(from, len));
+        pair.succeed([request]);
+        // Together with virtual addresses of a region.
+        let mixed = [pair.source.sge(9, 10), NDK_SGE { Length: list[0].Length.min(5), ..list[0] }, pair.source.sge(5, 3)];
+        assert_eq!(pair.bench.write(pair.qp(), request, &mixed, pair.sink.va(50), pair.sink.token, 0), SUCCESS);
+        let middle = pair.source.read(from, mixed[1].Length as usize);
+        pair.written(50, &[pair.source.read(9, 10), middle, pair.source.read(5, 3)].concat());
+        pair.succeed([request]);
+        pair.check();
+        lam.release(&pair);
+        assert_eq!(pair.bench.sides[0].card.mappings(), mappings, "a mapping that was released");
+    }
+    // The privileged token of one domain is none of another.
+    let lam = Lam::new(&pair, 0, 100, 1);
+    let other = pair.bench.pd(0);
+    ndk!(other, NdkGetPrivilegedMemoryRegionToken(&mut token));
+    let sge = lam.sges(token)[0];
+    fails(&mut pair, "a privileged token of another domain", None, |pair| (sge, pair.sink.va(0), pair.sink.token));
+    lam.release(&pair);
+    close!(pair.bench, other => NdkClosePd);
+    pair.check();
+    pair.close();
+}
+
+#[test]
+fn write_27_needs_no_more_than_local_read() {
+    let pair = Pair::new(QpSize::default());
+    for (request, flags) in (0..).zip([NDK_MR_FLAG_ALLOW_LOCAL_READ, NDK_MR_FLAG_ALLOW_LOCAL_WRITE, NDK_MR_FLAG_RDMA_READ_SINK]) {
+        let region = pair.bench.region(pair.ends[0].pd, 300, flags);
+        let bytes = pair.source.read(1_000 * request as usize, 300);
+        region.fill(0, &bytes);
+        // With the local token, which this provider gives the remote one's value.
+        let sge = NDK_SGE { MemoryRegionToken: ndk!(region.mr, NdkGetLocalTokenFromMr()), ..region.sge(0, 300) };
+        assert_eq!(pair.bench.write(pair.qp(), request, &[sge], pair.sink.va(500), pair.sink.token, 0), SUCCESS);
+        pair.written(500, &bytes);
+        pair.succeed([request]);
+        pair.check();
+        close!(pair.bench, region.mr => NdkCloseMr);
     }
     pair.close();
 }
 
 #[test]
-fn write_34_the_remote_token_goes_to_the_peer_as_it_is() {
-    let pair = Pair::new();
-    // Two regions of the peer, and each token opens its own.
-    let second = pair.bench.region(pair.pds[1], 4096, NDK_MR_FLAG_ALLOW_REMOTE_WRITE);
-    assert_ne!(second.token, pair.sink.token);
-    let status = pair.bench.write(pair.qp(0), 1, &[pair.source.sge(0, 8)], second.va(16), second.token, 0);
-    assert_eq!(status, SUCCESS);
-    pair.expect_entries(0, &[(1, SUCCESS)]);
-    assert_eq!(second.read(16, 8), pair.bytes(0, 8));
-    assert_eq!(pair.bench.write(pair.qp(0), 2, &[pair.source.sge(0, 8)], second.va(16), pair.sink.token, 0), SUCCESS);
-    pair.expect_entries(0, &[(2, ACCESS_VIOLATION)]);
+fn write_28_gathers_in_the_order_of_the_entries() {
+    let pair = Pair::new(QpSize { initiator_sges: 6, initiators: 64, ..QpSize::default() });
+    let second = pair.bench.region(pair.ends[0].pd, 10_000, NDK_MR_FLAG_ALLOW_LOCAL_READ);
+    second.fill(0, &noise(28, 10_000));
+    let mut rng = Rng::new(seed(), 28);
+    for request in 0..40 {
+        // From both regions, up and down, overlapping, and some twice.
+        let mut list = Vec::new();
+        let mut bytes = Vec::new();
+        for number in 0..1 + rng.below(6) {
+            let region = if rng.percent(50) { &pair.source } else { &second };
+            let (from, len) = (rng.below(5_000) as usize, rng.below(if number == 0 { 5_000 } else { 200 }) as usize);
+            list.push(region.sge(from, len as u32));
+            bytes.extend(region.read(from, len));
+        }
+        if list.len() < 6 {
+            list.push(list[0]);
+            bytes.extend_from_within(..list[0].Length as usize);
+        }
+        let to = rng.below(50_000) as usize;
+        assert_eq!(pair.bench.write(pair.qp(), request, &list, pair.sink.va(to), pair.sink.token, 0), SUCCESS);
+        pair.written(to, &bytes);
+    }
+    pair.succeed(0..40);
+    pair.check();
     close!(pair.bench, second.mr => NdkCloseMr);
     pair.close();
 }
 
 #[test]
-fn write_35_nothing_outside_of_the_range_is_touched() {
-    let pair = Pair::new();
-    for (to, len) in [(1, 1), (64, 64), (63, 130), (4095, 2), (8192, 4096)] {
-        pair.sink.fill(0, &vec![0xEE; pair_bytes()]);
-        assert_eq!(pair.write(1, 17, len, to, 0), SUCCESS);
-        pair.expect_entries(0, &[(1, SUCCESS)]);
-        let mut expected = vec![0xEE; pair_bytes()];
-        expected[to..to + len as usize].copy_from_slice(&pair.bytes(17, len as usize));
-        assert!(pair.sink.read(0, pair_bytes()) == expected, "{len} bytes to {to}");
+fn write_29_of_no_bytes_is_done_like_any_other() {
+    let pair = Pair::new(QpSize::default());
+    let empty = NDK_SGE { Address: 0xDEAD, Length: 0, MemoryRegionToken: 0xBAD };
+    assert_eq!(ndk!(pair.qp(), NdkWrite(0 as PVOID, null(), 0, pair.sink.va(0), pair.sink.token, 0)), SUCCESS);
+    assert_eq!(pair.bench.write(pair.qp(), 1, &[empty], pair.sink.va(0), pair.sink.token, 0), SUCCESS);
+    assert_eq!(pair.bench.write(pair.qp(), 2, &[empty; 2], pair.sink.va(0), pair.sink.token, DEFER), SUCCESS);
+    pair.post(3, 0, 0, pair.sink.len(), FENCE);
+    // An empty entry beside one with bytes takes part in nothing.
+    assert_eq!(pair.bench.write(pair.qp(), 4, &[empty, pair.source.sge(3, 4)], pair.sink.va(9), pair.sink.token, 0), SUCCESS);
+    assert_eq!(pair.bench.write(pair.qp(), 5, &[pair.source.sge(3, 4), empty], pair.sink.va(19), pair.sink.token, 0), SUCCESS);
+    pair.written(9, &pair.source.read(3, 4));
+    pair.written(19, &pair.source.read(3, 4));
+    pair.post(6, 0, 0, 0, SILENT);
+    pair.succeed(0..6);
+    // An entry that can't be read at all is one that there is not.
+    assert_eq!(write_counted(pair.qp(), &[], 1), INVALID_PARAMETER);
+    pair.check();
+    pair.close();
+}
+
+#[test]
+fn write_30_from_memory_that_the_token_does_not_name_fails() {
+    // choice: the card finds it, so the post succeeds and the completion fails.
+    let mut pair = Pair::new(QpSize::default());
+    let pd = pair.ends[0].pd;
+    type Spoil = fn(&Pair) -> NDK_SGE;
+    let cases: [(&str, Spoil); 7] = [
+        ("a token that differs in its lowest bit", |pair| NDK_SGE { MemoryRegionToken: pair.source.token ^ 1, ..pair.source.sge(0, 100) }),
+        ("the token 0", |pair| NDK_SGE { MemoryRegionToken: 0, ..pair.source.sge(0, 100) }),
+        ("a token beyond all regions", |pair| NDK_SGE { MemoryRegionToken: u32::MAX, ..pair.source.sge(0, 100) }),
+        ("one byte behind the region", |pair| pair.source.sge(pair.source.len() - 99, 100)),
+        ("one byte in front of the region", |pair| NDK_SGE { Address: pair.source.va(0) - 1, ..pair.source.sge(0, 100) }),
+        ("an address that wraps", |pair| NDK_SGE { Address: u64::MAX - 50, ..pair.source.sge(0, 100) }),
+        ("a length that wraps", |pair| pair.source.sge(1, 1 << 31)),
+    ];
+    for (what, spoil) in cases {
+        fails(&mut pair, what, None, |pair| (spoil(pair), pair.sink.va(20_000), pair.sink.token));
     }
+    // The card may read no byte of the first entry either, so it does not begin.
+    let other = pair.bench.pd(0);
+    let foreign = pair.bench.region(other, 4_096, NDK_MR_FLAG_ALLOW_LOCAL_READ);
+    fails(&mut pair, "a region of another domain", None, |pair| (foreign.sge(0, 100), pair.sink.va(20_000), pair.sink.token));
+    let gone = pair.bench.region(pd, 4_096, NDK_MR_FLAG_ALLOW_LOCAL_READ);
+    let slot = pair.bench.slot();
+    assert_eq!(pair.bench.done(ndk!(gone.mr, NdkDeregisterMr(Some(on_done), slot.context())), slot), SUCCESS);
+    fails(&mut pair, "a region that was deregistered", None, |pair| (gone.sge(0, 100), pair.sink.va(20_000), pair.sink.token));
+    let fast = fast_region(&pair.bench, pd);
+    let sge = NDK_SGE { MemoryRegionToken: ndk!(fast, NdkGetLocalTokenFromMr()), ..pair.source.sge(0, 100) };
+    fails(&mut pair, "a fast region that was not registered", None, |pair| (sge, pair.sink.va(20_000), pair.sink.token));
+    close!(pair.bench, foreign.mr => NdkCloseMr, gone.mr => NdkCloseMr, fast => NdkCloseMr, other => NdkClosePd);
+    pair.check();
     pair.close();
 }
 
 #[test]
-fn write_36_the_peer_consumes_no_receive_and_sees_no_entry_and_no_notification() {
-    let pair = Pair::new();
-    assert_eq!(ndk!(pair.qp(1), NdkReceive(5 as PVOID, null(), 0)), SUCCESS);
-    ndk!(pair.cqs[1].0, NdkArmCq(NDK_CQ_NOTIFY_ANY));
-    assert_eq!(pair.write(1, 0, 100, 0, 0), SUCCESS);
-    pair.expect_entries(0, &[(1, SUCCESS)]);
-    pair.bench.settle();
-    assert_eq!((pair.bench.take(pair.cqs[1].0, 1), pair.cqs[1].1.count()), (vec![], 0));
-    ndk!(pair.qp(1), NdkFlush());
-    pair.expect_entries(1, &[(5, CANCELLED)]);
-    pair.close();
-}
-
-#[test]
-fn write_37_the_target_must_allow_remote_writes() {
-    for flags in [NDK_MR_FLAG_ALLOW_LOCAL_READ, NDK_MR_FLAG_ALLOW_LOCAL_WRITE, NDK_MR_FLAG_ALLOW_REMOTE_READ, 0x4] {
-        let pair = Pair::new();
-        let target = pair.bench.region(pair.pds[1], 4096, flags);
-        assert_eq!(pair.bench.write(pair.qp(0), 1, &[pair.source.sge(0, 8)], target.va(0), target.token, 0), SUCCESS);
-        pair.expect_entries(0, &[(1, ACCESS_VIOLATION)]);
-        assert_eq!(target.read(0, 8), [0xEE; 8]);
-        close!(pair.bench, target.mr => NdkCloseMr);
-        pair.close();
+fn write_31_leaves_its_source_as_it_is() {
+    let mut pair = Pair::new(QpSize { initiators: 64, ..QpSize::default() });
+    // With all rights, so that nothing but the card's will keeps it from being written.
+    let all = NDK_MR_FLAG_ALLOW_REMOTE_WRITE | NDK_MR_FLAG_ALLOW_REMOTE_READ | NDK_MR_FLAG_RDMA_READ_SINK;
+    let source = pair.bench.region(pair.ends[0].pd, 30_000, all);
+    let bytes = noise(31, 30_000);
+    source.fill(0, &bytes);
+    for request in 0..40 {
+        let (from, len) = (37 * request as usize, 300 * request as u32 + 1);
+        assert_eq!(pair.bench.write(pair.qp(), request, &[source.sge(from, len)], pair.sink.va(11), pair.sink.token, 0), SUCCESS);
+        pair.written(11, &bytes[from..from + len as usize]);
     }
-    // Nor does the privileged token ever allow it.
-    let pair = Pair::new();
-    let mut privileged = 0;
-    ndk!(pair.pds[1], NdkGetPrivilegedMemoryRegionToken(&mut privileged));
-    assert_eq!(pair.bench.write(pair.qp(0), 1, &[pair.source.sge(0, 8)], 0x1000, privileged, 0), SUCCESS);
-    pair.expect_entries(0, &[(1, ACCESS_VIOLATION)]);
-    pair.close();
-}
-
-#[test]
-fn write_38_a_refused_write_ends_the_connection_and_cancels_the_rest_on_both_sides() {
-    let pair = Pair::new();
-    assert_eq!(ndk!(pair.qp(1), NdkReceive(50 as PVOID, null(), 0)), SUCCESS);
-    assert_eq!(ndk!(pair.qp(0), NdkReceive(51 as PVOID, null(), 0)), SUCCESS);
-    assert_eq!(pair.write(1, 0, 8, 0, DEFER), SUCCESS);
-    let bad = pair.bench.write(pair.qp(0), 2, &[pair.source.sge(0, 8)], pair.sink.va(100), pair.sink.token ^ 0x20, DEFER | SILENT);
-    assert_eq!(bad, SUCCESS);
-    assert_eq!(pair.write(3, 0, 8, 200, DEFER | SILENT), SUCCESS);
-    assert_eq!(pair.write(4, 0, 8, 300, 0), SUCCESS);
-    // A receive completes beside the initiator queue, in no order to it.
-    let mut entries = pair.bench.reap(pair.cqs[0].0, 5);
-    entries.sort_by_key(|entry| entry.request);
-    let found: Vec<_> = entries.iter().map(|entry| (entry.request, entry.status)).collect();
-    assert_eq!(found, [(1, SUCCESS), (2, ACCESS_VIOLATION), (3, CANCELLED), (4, CANCELLED), (51, CANCELLED)]);
-    pair.expect_entries(1, &[(50, CANCELLED)]);
+    pair.succeed(0..40);
+    // One that fails, and one that is cancelled.
+    let sge = source.sge(100, 20_000);
+    fails(&mut pair, "a token that is none", Some(REMOTE_ACCESS), |pair| (sge, pair.sink.va(0), pair.sink.token ^ 1));
+    assert_eq!(pair.bench.write(pair.qp(), 0, &[sge], pair.sink.va(40_000), pair.sink.token, 0), SUCCESS);
+    pair.bench.step();
+    ndk!(pair.qp(), NdkFlush());
+    pair.bench.reap(pair.ends[0].initiator_cq, 1);
     pair.bench.settle();
-    assert_eq!(pair.connected.events.map(Slot::calls), [(); 2].map(|()| vec![Call::Disconnected]));
-    assert_eq!(pair.write(5, 0, 8, 0, 0), CONNECTION_INVALID);
-    assert_eq!(pair.sink.read(100, 8), [0xEE; 8]);
-    pair.expect_bytes(0, &pair.bytes(0, 8));
+    pair.adopt(40_000, 20_000);
+    pair.check();
+    assert!(source.read(0, 30_000) == bytes, "the source has changed");
+    close!(pair.bench, source.mr => NdkCloseMr);
     pair.close();
 }
 
 #[test]
-fn write_39_a_write_of_no_bytes_looks_at_no_remote_token() {
-    let pair = Pair::new();
-    // choice: neither end checks it, as other adapters of InfiniBand's kind.
-    assert_eq!(pair.bench.write(pair.qp(0), 1, &[], 0xBAD, 0xBAD, 0), SUCCESS);
-    assert_eq!(pair.bench.write(pair.qp(0), 2, &[pair.source.sge(0, 0)], 0xBAD, 0xBAD, 0), SUCCESS);
-    pair.expect_entries(0, &[(1, SUCCESS), (2, SUCCESS)]);
-    pair.close();
-}
-
-#[test]
-fn write_41_the_last_byte_is_never_there_before_an_earlier_one() {
-    let pair = Pair::new();
-    let len = 20_000;
-    for round in 0..3 {
-        pair.sink.fill(0, &vec![0xEE; len]);
-        // Bytes of the source are below 0x80, so the canary is none of them.
-        assert_eq!(pair.write(round, 1, len as u32, 0, 0), SUCCESS);
-        while pair.sink.read(len - 1, 1) == [0xEE] {
-            pair.bench.world.run(3 + round).unwrap();
+fn write_32_takes_any_address_and_any_length() {
+    let pair = Pair::new(QpSize { initiators: 64, ..QpSize::default() });
+    let around = |edge: usize| edge - 2..=edge + 2;
+    let lens: Vec<usize> = (1..=9)
+        .chain(around(64))
+        .chain(around(128))
+        .chain([255, 1_000])
+        .chain(around(MAX_MTU))
+        .chain(around(2 * MAX_MTU))
+        .chain([12_345])
+        .collect();
+    let mut rng = Rng::new(seed(), 32);
+    for alignment in [0, 1, 3, 63, 4_095, 4_081] {
+        for (request, len) in (0..).zip(&lens) {
+            // Of the source this alignment, of the sink any.
+            let from = (PAGE_SIZE - pair.source.va(0) as usize % PAGE_SIZE) + alignment;
+            pair.post(request, from, *len as u32, rng.below(50_000) as usize, 0);
         }
-        assert!(pair.sink.read(0, len) == pair.bytes(1, len), "the last byte is there, and so is everything");
-        pair.expect_entries(0, &[(round, SUCCESS)]);
+        pair.succeed(0..lens.len() as u64);
+        pair.check();
     }
     pair.close();
 }
 
+// The remote side.
+
 #[test]
-fn write_42_data_is_there_when_the_completion_is() {
-    // Sends, whose completion at the peer the item speaks of, have their own issue; this is what a write alone promises here.
-    let pair = Pair::new();
-    for (request, len) in [1, 64, 5000, 20_000].into_iter().enumerate() {
-        pair.sink.fill(0, &vec![0xEE; len]);
-        assert_eq!(pair.write(request as u64, 0, len as u32, 0, 0), SUCCESS);
-        while pair.bench.take(pair.cqs[0].0, 1).is_empty() {
+fn write_33_goes_to_the_very_address() {
+    let mut pair = Pair::new(QpSize { initiators: 64, ..QpSize::default() });
+    let end = pair.sink.len();
+    // Everywhere in a line and at the edges of lines and pages, the first and the last byte, and the region as a whole.
+    let places = (0..65).step_by(4).chain([4_031, 4_095, 4_096, 4_097, 20_001]);
+    for (request, to) in (0..).zip(places) {
+        pair.post(request, 100 * request as usize, 33, to, 0);
+    }
+    pair.succeed(0..22);
+    pair.check();
+    pair.post(22, 7, 1, 0, 0);
+    pair.post(23, 8, 1, end - 1, 0);
+    pair.post(24, 9, 300, end - 300, 0);
+    pair.succeed(22..25);
+    pair.check();
+    pair.post(25, 0, end as u32, 0, 0);
+    pair.succeed([25]);
+    pair.check();
+    // A byte further is refused, not put where there is room.
+    for (what, offset, len) in [("behind the end", end - 99, 100), ("a wrapped address", usize::MAX - 50, 100)] {
+        fails(&mut pair, what, Some(REMOTE_ACCESS), |pair| {
+            (pair.source.sge(0, len), pair.sink.va(0).wrapping_add(offset as u64), pair.sink.token)
+        });
+    }
+    fails(&mut pair, "in front of the region", Some(REMOTE_ACCESS), |pair| (pair.source.sge(0, 100), pair.sink.va(0) - 1, pair.sink.token));
+    pair.check();
+    pair.close();
+}
+
+#[test]
+fn write_34_carries_the_token_as_it_is() {
+    let mut pair = Pair::new(QpSize::default());
+    // Each token reaches the region whose it is, and no other.
+    let regions: Vec<Region> = (0..8).map(|_| pair.bench.region(pair.ends[1].pd, 1_000, NDK_MR_FLAG_ALLOW_REMOTE_WRITE)).collect();
+    for (request, region) in (0..).zip(&regions) {
+        let sge = pair.source.sge(10 * request as usize, 50);
+        assert_eq!(pair.bench.write(pair.qp(), request, &[sge], region.va(100), region.token, 0), SUCCESS);
+    }
+    pair.succeed(0..8);
+    pair.bench.settle();
+    for (number, region) in regions.iter().enumerate() {
+        let expected = [vec![CANARY; 100], pair.source.read(10 * number, 50), vec![CANARY; 850]].concat();
+        assert!(region.read(0, 1_000) == expected, "region {number}");
+    }
+    // Any bit counts.
+    for bit in [0, 7, 8, 19, 31] {
+        fails(&mut pair, "another token", Some(REMOTE_ACCESS), |pair| {
+            (pair.source.sge(0, 10), pair.sink.va(0), pair.sink.token ^ 1 << bit)
+        });
+    }
+    fails(&mut pair, "the bytes of the token the other way round", Some(REMOTE_ACCESS), |pair| {
+        (pair.source.sge(0, 10), pair.sink.va(0), pair.sink.token.swap_bytes())
+    });
+    regions.into_iter().for_each(|region| close!(pair.bench, region.mr => NdkCloseMr));
+    pair.check();
+    pair.close();
+}
+
+#[test]
+fn write_35_touches_no_other_byte() {
+    let pair = Pair::new(QpSize { initiators: 256, ..QpSize::default() });
+    // Each place in a line, with lengths around a line: one canary at least between any two.
+    for round in 0..4 {
+        let len = [1, 63, 64, 65][round];
+        for place in 0..64usize {
+            pair.post(place as u64, 31 * place + round, len, 200 * place + place, DEFER);
+        }
+        pair.post(64, 0, 0, 0, 0);
+        pair.succeed(0..65);
+        pair.check();
+    }
+    let mut rng = Rng::new(seed(), 35);
+    for request in 0..50 {
+        let len = rng.below(9_000);
+        pair.post(request, rng.below(9_000) as usize, len as u32, rng.below(100_000) as usize, 0);
+    }
+    pair.succeed(0..50);
+    pair.check();
+    pair.close();
+}
+
+#[test]
+fn write_36_shows_nothing_at_the_peer() {
+    let pair = Pair::new(QpSize::default());
+    let (end, qp) = (pair.ends[1], pair.connected.qps[1]);
+    for request in 0..10u64 {
+        assert_eq!(ndk!(qp, NdkReceive(request as PVOID, null(), 0)), SUCCESS);
+    }
+    for cq in [end.receive_cq, end.initiator_cq] {
+        ndk!(cq, NdkArmCq(NDK_CQ_NOTIFY_ANY));
+    }
+    for request in 0..16 {
+        pair.post(request, 0, 3_000 * (request as u32 % 4), 3_100 * request as usize, 0);
+    }
+    pair.succeed(0..16);
+    pair.check();
+    assert_eq!((end.received.calls(), end.initiated.calls(), pair.connected.events[1].count()), (vec![], vec![], 0));
+    // All receives are still there.
+    ndk!(qp, NdkFlush());
+    check(&pair.bench.reap(end.receive_cq, 10), pair.size.context, RECEIVE, CANCELLED, 0..10);
+    pair.close();
+}
+
+#[test]
+fn write_37_needs_the_right_of_remote_write() {
+    let mut pair = Pair::new(QpSize::default());
+    let pd = pair.ends[1].pd;
+    let right = NDK_MR_FLAG_ALLOW_REMOTE_WRITE;
+    for flags in [right, right | NDK_MR_FLAG_ALLOW_REMOTE_READ, right | NDK_MR_FLAG_RDMA_READ_SINK, 0xF] {
+        let region = pair.bench.region(pd, 500, flags);
+        assert_eq!(pair.bench.write(pair.qp(), 1, &[pair.source.sge(0, 300)], region.va(100), region.token, 0), SUCCESS);
+        pair.succeed([1]);
+        pair.bench.settle();
+        assert_eq!(region.read(0, 500), [vec![CANARY; 100], pair.source.read(0, 300), vec![CANARY; 100]].concat(), "flags {flags:#x}");
+        close!(pair.bench, region.mr => NdkCloseMr);
+    }
+    // The right is two bits, and one of them is none.
+    for flags in [0, NDK_MR_FLAG_ALLOW_LOCAL_WRITE, NDK_MR_FLAG_ALLOW_REMOTE_READ, 0x4, NDK_MR_FLAG_RDMA_READ_SINK, 0xB] {
+        let region = pair.bench.region(pd, 500, flags);
+        let (to, token) = (region.va(100), region.token);
+        fails(&mut pair, &format!("a region with {flags:#x}"), Some(REMOTE_ACCESS), |pair| (pair.source.sge(0, 300), to, token));
+        assert_eq!(region.read(0, 500), [CANARY; 500], "flags {flags:#x}");
+        close!(pair.bench, region.mr => NdkCloseMr);
+    }
+    // No right comes with the peer's privileged token, whatever it is taken to name.
+    let mut token = 0;
+    ndk!(pd, NdkGetPrivilegedMemoryRegionToken(&mut token));
+    let lam = Lam::of(&pair.bench, 1, pair.sink.va(0), 100, 1);
+    for to in [lam.sges(token)[0].Address, pair.sink.va(0)] {
+        fails(&mut pair, "the privileged token", Some(REMOTE_ACCESS), |pair| (pair.source.sge(0, 50), to, token));
+    }
+    lam.release(&pair);
+    // A fast region may be written when it was registered, and not before. Registering it is nothing that this card does.
+    let fast = fast_region(&pair.bench, pd);
+    let token = ndk!(fast, NdkGetRemoteTokenFromMr());
+    fails(&mut pair, "a fast region that was not registered", Some(REMOTE_ACCESS), |pair| (pair.source.sge(0, 50), pair.sink.va(0), token));
+    let other = pair.bench.pd(1);
+    let foreign = pair.bench.region(other, 500, right);
+    let (to, token) = (foreign.va(0), foreign.token);
+    fails(&mut pair, "a region of another domain", Some(REMOTE_ACCESS), |pair| (pair.source.sge(0, 50), to, token));
+    assert_eq!(foreign.read(0, 500), [CANARY; 500]);
+    close!(pair.bench, fast => NdkCloseMr, foreign.mr => NdkCloseMr, other => NdkClosePd);
+    pair.check();
+    pair.close();
+}
+
+#[test]
+fn write_38_that_the_peer_refuses_ends_its_connection_and_no_other() {
+    let mut pair = Pair::new(QpSize::default());
+    let bystander = pair.another(QpSize { context: 0xB75, ..QpSize::default() });
+    let good = |pair: &Pair, request: u64| {
+        let at = 60_000 + 10_000 * (request as usize % 4);
+        let sge = pair.source.sge(at, 9_000);
+        assert_eq!(pair.bench.write(bystander.qps[0], request, &[sge], pair.sink.va(at), pair.sink.token, 0), SUCCESS);
+        pair.written(at, &pair.source.read(at, 9_000));
+    };
+    for (round, len) in (0..).zip([1, 100, 20_000]) {
+        // Some of the other QP are under way when it happens.
+        good(&pair, 10 * round);
+        good(&pair, 10 * round + 1);
+        let mut entries = fails(&mut pair, "a wrong token", Some(REMOTE_ACCESS), |pair| {
+            (pair.source.sge(0, len), pair.sink.va(20_000), pair.sink.token ^ 4)
+        });
+        good(&pair, 10 * round + 2);
+        entries.extend(pair.bench.reap(pair.ends[0].initiator_cq, 3 - entries.len()));
+        check(&entries, 0xB75, WRITE, SUCCESS, 10 * round..10 * round + 3);
+    }
+    assert_eq!(bystander.events.map(|slot| slot.count()), [0, 0]);
+    close_connected(&pair.bench, &bystander);
+    pair.check();
+    pair.close();
+}
+
+#[test]
+fn write_39_of_no_bytes_is_not_checked_by_the_peer() {
+    // choice: as InfiniBand has it, a write of length 0 names no byte, so the responder looks at neither token nor address.
+    let pair = Pair::new(QpSize::default());
+    let places = [(0, 0), (pair.sink.va(0), pair.sink.token ^ 0xFF), (u64::MAX, u32::MAX), (pair.sink.va(pair.sink.len()) + 9, 1)];
+    for (request, (to, token)) in (0..).zip(places) {
+        assert_eq!(pair.bench.write(pair.qp(), request, &[], to, token, 0), SUCCESS);
+    }
+    pair.succeed(0..4);
+    pair.post(4, 0, 100, 100, 0);
+    pair.succeed([4]);
+    pair.check();
+    pair.close();
+}
+
+#[test]
+fn write_41_shows_its_last_byte_last() {
+    let pair = Pair::new(QpSize::default());
+    assert_ne!(info(&pair.bench, 1).AdapterFlags & NDK_ADAPTER_FLAG_IN_ORDER_DMA_SUPPORTED, 0);
+    // No byte of the source is a canary, so each one shows when it is there.
+    for (request, (to, len)) in (0..).zip([(40, 1), (101, 200), (1_000, 4_096), (9_001, 10_000)]) {
+        let bytes: Vec<u8> = pair.source.read(0, len).iter().map(|byte| byte & 0x7F).collect();
+        pair.source.fill(0, &bytes);
+        pair.post(request, 0, len as u32, to, 0);
+        let mut partial = 0;
+        for _ in 0.. {
+            let found = pair.sink.read(to, len);
+            let done = found.iter().zip(&bytes).take_while(|(found, byte)| found == byte).count();
+            // Stronger than what a consumer may ask for: at each clock it is a beginning of the data.
+            assert!(found[done..].iter().all(|byte| *byte == CANARY), "a byte in front of an earlier one, of {len} at {to}");
+            partial += usize::from(done > 0 && done < len);
+            if done == len {
+                break;
+            }
+            assert!(pair.bench.world.clock() < 1_000_000, "waiting for the last byte");
+            pair.bench.world.run(3).unwrap();
+        }
+        assert!(partial > 0 || len < 4_096, "it was never seen while it arrived");
+        pair.succeed([request]);
+    }
+    pair.check();
+    pair.close();
+}
+
+#[test]
+fn write_42_is_visible_before_what_is_posted_behind_it() {
+    // choice: the card executes no sends, so NdkSend fails inline and no receive can tell of a write. What can: a later write.
+    let mut pair = Pair::new(QpSize::default());
+    let sge = pair.source.sge(0, 8);
+    assert_eq!(ndk!(pair.connected.qps[1], NdkReceive(5 as PVOID, null(), 0)), SUCCESS);
+    for delay in 0..6 {
+        pair.post(1, 500 * delay, 6_000, 1_000, DEFER);
+        pair.post(2, 0, 1, 100, 0);
+        assert_eq!(ndk!(pair.qp(), NdkSend(3 as PVOID, &sge, 1, 0)), NOT_SUPPORTED);
+        let (flag, data) = (pair.source.read(0, 1)[0], pair.source.read(500 * delay, 6_000));
+        while pair.sink.read(100, 1)[0] != flag {
+            assert!(pair.bench.world.clock() < 1_000_000, "waiting for the flag");
             pair.bench.world.run(2).unwrap();
         }
-        assert!(pair.sink.read(0, len) == pair.bytes(0, len));
+        assert!(pair.sink.read(1_000, 6_000) == data, "the flag is there and the data is not");
+        pair.succeed([1, 2]);
+        // Anew.
+        pair.sink.fill(0, &[CANARY; 8_000]);
+        pair.written(0, &[CANARY; 8_000]);
     }
+    ndk!(pair.connected.qps[1], NdkFlush());
+    check(&pair.bench.reap(pair.ends[1].receive_cq, 1), pair.size.context, RECEIVE, CANCELLED, [5]);
+    pair.check();
+    pair.reconnect();
     pair.close();
 }
 
 // Completion.
 
 #[test]
-fn write_43_status_and_both_contexts_are_set_bit_by_bit() {
-    for context in [0, 1, 0x8000_0000_0000_0000, u64::MAX] {
-        let pair = Pair::sized(QpSize { context, ..QpSize::default() });
-        for request in [0, u64::MAX, 0x0123_4567_89AB_CDEF] {
-            assert_eq!(pair.write(request, 0, 4, 0, 0), SUCCESS);
-            let entry = pair.bench.reap(pair.cqs[0].0, 1)[0];
-            assert_eq!((entry.status, entry.qp, entry.request), (SUCCESS, context, request));
+fn write_43_completes_with_status_and_both_contexts() {
+    let mut pair = Pair::new(QpSize::default());
+    let contexts = [0, 1, u64::MAX, 0x8000_0000_0000_0000, 0x0123_4567_89AB_CDEF];
+    let others = contexts.map(|context| pair.another(QpSize { context, ..QpSize::default() }));
+    let cq = pair.ends[0].initiator_cq;
+    for (other, context) in others.iter().zip(contexts) {
+        for request in contexts {
+            assert_eq!(write(other.qps[0], request, &[pair.source.sge(0, 9)], pair.sink.va(50), pair.sink.token, 0), SUCCESS);
         }
+        check(&pair.bench.reap(cq, 5), context, WRITE, SUCCESS, contexts);
+        // By the call that has no types.
+        assert_eq!(write(other.qps[0], context, &[], 0, 0, 0), SUCCESS);
+        pair.bench.settle();
+        let mut results: Vec<NDK_RESULT> = Vec::with_capacity(2);
+        assert_eq!(ndk!(cq, NdkGetCqResults(results.as_mut_ptr(), 2)), 1);
+        // SAFETY: the provider has written one.
+        unsafe { results.set_len(1) };
+        assert_eq!((results[0].Status, results[0].QPContext as u64, results[0].RequestContext as u64), (SUCCESS, context, context));
+    }
+    pair.written(50, &pair.source.read(0, 9));
+    // A failure has them too.
+    let bad = &others[4];
+    assert_eq!(write(bad.qps[0], u64::MAX, &[pair.source.sge(0, 9)], 0, 0, 0), SUCCESS);
+    assert_eq!(write(bad.qps[0], 0, &[], 0, 0, 0), SUCCESS);
+    let entries: Vec<_> = pair.bench.reap(cq, 2).iter().map(|entry| (entry.status, entry.qp, entry.request)).collect();
+    assert_eq!(entries, [(ACCESS_VIOLATION, contexts[4], u64::MAX), (CANCELLED, contexts[4], 0)]);
+    others.iter().for_each(|other| close_connected(&pair.bench, other));
+    pair.check();
+    pair.close();
+}
+
+#[test]
+fn write_44_completes_as_a_write_with_a_code_that_is_zero_on_success() {
+    let mut pair = Pair::new(QpSize::default());
+    let cq = pair.ends[0].initiator_cq;
+    pair.post(0, 0, 10, 10, 0);
+    assert_eq!(pair.inline(1, b"abc", 100, 0), SUCCESS);
+    pair.post(2, 0, 0, 0, 0);
+    let kinds: Vec<_> = pair.bench.reap(cq, 3).iter().map(|entry| (entry.operation, entry.code)).collect();
+    assert_eq!(kinds, [(64, 0); 3]);
+    // choice: on failure the card's status is in bits 7:0 and the syndrome of the NAK, if there was one, in bits 15:8.
+    assert_eq!(pair.bench.write(pair.qp(), 3, &[pair.source.sge(0, 9)], pair.sink.va(0), 0, 0), SUCCESS);
+    pair.post(4, 0, 0, 0, 0);
+    let [refused, flushed] = pair.bench.reap(cq, 2)[..] else { unreachable!() };
+    assert_eq!((refused.operation, refused.code), (64, REMOTE_ACCESS));
+    assert_eq!((flushed.operation, flushed.code & 0xFF00), (64, 0));
+    assert_ne!(flushed.code, 0);
+    pair.reconnect();
+    let sge = NDK_SGE { MemoryRegionToken: 0, ..pair.source.sge(0, 9) };
+    assert_eq!(pair.bench.write(pair.qp(), 5, &[sge], pair.sink.va(0), pair.sink.token, 0), SUCCESS);
+    let entry = pair.bench.reap(cq, 1)[0];
+    assert_eq!((entry.operation, entry.code & 0xFF00), (64, 0));
+    assert_ne!(entry.code, 0);
+    pair.check();
+    pair.close();
+}
+
+#[test]
+fn write_45_completes_in_the_initiator_cq() {
+    let pair = Pair::new(QpSize::default());
+    let end = pair.ends[0];
+    for cq in [end.receive_cq, end.initiator_cq] {
+        ndk!(cq, NdkArmCq(NDK_CQ_NOTIFY_ANY));
+    }
+    pair.post(0, 0, 100, 100, 0);
+    pair.bench.settle();
+    assert_eq!(take(end.receive_cq, 1), []);
+    pair.succeed([0]);
+    // One that fails, and one that is cancelled.
+    assert_eq!(pair.bench.write(pair.qp(), 1, &[pair.source.sge(0, 9)], pair.sink.va(0), 0, 0), SUCCESS);
+    pair.post(2, 0, 0, 0, 0);
+    pair.bench.settle();
+    assert_eq!(take(end.receive_cq, 1), []);
+    assert_eq!(pair.bench.reap(end.initiator_cq, 2).iter().map(|entry| entry.request).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!((end.received.calls(), end.initiated.calls()), (vec![], vec![Call::Notified(SUCCESS)]));
+    pair.check();
+    pair.close();
+}
+
+#[test]
+fn write_46_completes_in_the_order_of_the_posts() {
+    let pair = Pair::new(QpSize { initiators: 256, inline_bytes: 96, ..QpSize::default() });
+    let mut rng = Rng::new(seed(), 46);
+    let mut expected = Vec::new();
+    for request in 0..200 {
+        let flags = [SILENT, FENCE, DEFER].into_iter().filter(|_| rng.percent(30)).sum::<u32>() | if rng.percent(40) { INLINE } else { 0 };
+        let most = if flags & INLINE != 0 { 96 } else { [2, 70, 15_000][rng.below(3) as usize] };
+        let (from, to) = (rng.below(9_000) as usize, rng.below(100_000) as usize);
+        pair.post_either(request, from, rng.below(most + 1) as u32, to, flags);
+        if flags & SILENT == 0 {
+            expected.push(request);
+        }
+    }
+    pair.post(200, 0, 1, 0, 0);
+    expected.push(200);
+    pair.succeed(expected);
+    pair.check();
+    pair.close();
+}
+
+#[test]
+fn write_47_that_is_complete_gives_its_source_back_and_has_arrived() {
+    let pair = Pair::new(QpSize::default());
+    for (request, len) in (0..).zip([1, 64, 4_096, 4_097, 9_000]) {
+        let bytes = noise(47 + request, len);
+        pair.source.fill(0, &bytes);
+        pair.post(request, 0, len as u32, 100, 0);
+        let start = pair.bench.world.clock();
+        let entry = loop {
+            assert!(pair.bench.world.clock() - start < 50_000, "waiting for a completion");
+            if let [entry] = take(pair.ends[0].initiator_cq, 1)[..] {
+                break entry;
+            }
+            pair.bench.world.run(1).unwrap();
+        };
+        assert_eq!((entry.request, entry.status), (request, SUCCESS));
+        // choice: the card acknowledges what is in memory, so it is there by now. NDKPI does not ask for that.
+        assert!(pair.sink.read(100, len) == bytes, "{len} bytes are complete and not there");
+        pair.source.fill(0, &vec![0x11; len]);
+        pair.check();
+    }
+    pair.close();
+}
+
+#[test]
+fn write_48_satisfies_an_arm_for_any_and_one_for_solicited_if_it_fails() {
+    let mut pair = Pair::new(QpSize::default());
+    // What is armed, whether the write succeeds, and whether that is told.
+    let cases = [
+        (None, true, false),
+        (Some(NDK_CQ_NOTIFY_ANY), true, true),
+        (Some(NDK_CQ_NOTIFY_SOLICITED), true, false),
+        (Some(NDK_CQ_NOTIFY_ERRORS), true, false),
+        (None, false, false),
+        (Some(NDK_CQ_NOTIFY_ANY), false, true),
+        (Some(NDK_CQ_NOTIFY_SOLICITED), false, true),
+        (Some(NDK_CQ_NOTIFY_ERRORS), false, false),
+    ];
+    for (kind, is_good, is_told) in cases {
+        let what = format!("armed {kind:?}, success {is_good}");
+        // An arm that was not satisfied stays, so each case has a CQ of its own.
+        pair.renew_initiator_cq();
+        let (cq, slot) = (pair.ends[0].initiator_cq, pair.ends[0].initiated);
+        if let Some(kind) = kind {
+            ndk!(cq, NdkArmCq(kind));
+        }
+        let token = if is_good { pair.sink.token } else { 0 };
+        let posted = || assert_eq!(write(pair.qp(), 1, &[pair.source.sge(0, 10)], pair.sink.va(10), token, 0), SUCCESS);
+        posted();
+        pair.bench.settle();
+        assert_eq!(slot.calls(), vec![Call::Notified(SUCCESS); usize::from(is_told)], "{what}");
+        let entry = pair.bench.reap(cq, 1)[0];
+        assert_eq!(entry.status, if is_good { SUCCESS } else { ACCESS_VIOLATION }, "{what}");
+        if is_good {
+            // One call for one arm.
+            posted();
+            pair.bench.reap(cq, 1);
+            pair.bench.settle();
+            assert_eq!(slot.count(), usize::from(is_told), "{what}");
+        }
+    }
+    pair.written(10, &pair.source.read(0, 10));
+    pair.check();
+    pair.close();
+}
+
+#[test]
+fn write_49_that_is_silent_takes_a_slot_until_it_is_known_to_be_done() {
+    let pair = Pair::new(QpSize { initiators: 4, ..QpSize::default() });
+    let silent = |first: u64, count: u64| {
+        for request in first..first + count {
+            pair.post(request, 10 * request as usize, 50, 60 * request as usize, SILENT | DEFER);
+        }
+    };
+    silent(0, 4);
+    assert_eq!(pair.try_post(4, 0, 8, 50_000, SILENT), FULL, "silent requests count");
+    // choice: the card's progress frees them, without any completion.
+    pair.bench.settle();
+    silent(4, 4);
+    assert_eq!(pair.try_post(8, 0, 8, 50_000, 0), FULL);
+    pair.bench.settle();
+    // The completion of a later request frees them as well, at the latest when it is returned.
+    silent(8, 3);
+    pair.post(11, 0, 10, 5_000, 0);
+    pair.succeed([11]);
+    // choice: behind a completion that was not taken yet no slot is freed, by whatever the card knows.
+    pair.post(12, 0, 10, 6_000, 0);
+    silent(13, 3);
+    assert_eq!(pair.try_post(16, 0, 8, 50_000, SILENT), FULL);
+    pair.bench.settle();
+    assert_eq!(pair.try_post(16, 0, 8, 50_000, SILENT), FULL);
+    pair.succeed([12]);
+    silent(16, 4);
+    assert_eq!(pair.try_post(20, 0, 8, 50_000, 0), FULL);
+    pair.check();
+    pair.close();
+}
+
+#[test]
+fn write_50_is_completed_once_whatever_happens() {
+    // Some are done and some are not when the QP is flushed, disconnected and closed, each of which flushes. Retries: see 55.
+    for delay in [0, 10, 25, 60] {
+        let mut pair = Pair::new(QpSize { initiators: 64, ..QpSize::default() });
+        let (from, cq) = (10_000, pair.ends[0].initiator_cq);
+        for request in 0..40 {
+            assert_eq!(pair.try_post(request, 0, 4_000, from, if request > 35 { DEFER } else { 0 }), SUCCESS);
+        }
+        (0..delay).for_each(|_| pair.bench.step());
+        let mut entries = take(cq, 5);
+        ndk!(pair.qp(), NdkFlush());
+        pair.bench.step();
+        entries.extend(take(cq, 5));
+        let slot = pair.disconnect(0);
+        ndk!(pair.qp(), NdkFlush());
+        assert_eq!(pair.bench.done(PENDING, slot), SUCCESS);
+        let closed = pair.close_connector();
+        pair.bench.closed(closed);
+        let sides = pair.connected.qps;
+        close!(pair.bench, sides[0] => NdkCloseQp);
+        pair.bench.settle();
+        // Those of a closed QP are still there.
+        entries.extend(take(cq, 1_000));
+        let done = entries.iter().take_while(|entry| entry.status == SUCCESS).count();
+        check(&entries[..done], pair.size.context, WRITE, SUCCESS, 0..done as u64);
+        check(&entries[done..], pair.size.context, WRITE, CANCELLED, done as u64..40);
+        pair.adopt(from, 4_000);
+        pair.connected.qps[0] = pair.ends[0].qp(&pair.bench, pair.size);
+        pair.check();
         pair.close();
     }
-}
-
-#[test]
-fn write_44_the_type_is_write_and_the_providers_code_0_on_success() {
-    let pair = Pair::new();
-    assert_eq!(pair.write(1, 0, 4, 0, 0), SUCCESS);
-    let entry = pair.bench.reap(pair.cqs[0].0, 1)[0];
-    assert_eq!((entry.operation, entry.code), (64, 0));
-    assert_eq!(pair.bench.write(pair.qp(0), 2, &[pair.source.sge(0, 4)], 0, 0xBAD00, 0), SUCCESS);
-    let entry = pair.bench.reap(pair.cqs[0].0, 1)[0];
-    // choice: the card's status in bits 7:0, and the syndrome of the NAK in bits 15:8.
-    assert_eq!((entry.operation, entry.code), (64, 0x620A));
-    pair.close();
-}
-
-#[test]
-fn write_45_the_entry_goes_to_the_initiator_cq() {
-    let mut bench = Bench::new();
-    let pds = [0, 1].map(|side| bench.pd(side));
-    let (receive, initiator) = ([0, 1].map(|side| bench.cq(side, 16).0), [0, 1].map(|side| bench.cq(side, 16).0));
-    let qps = [0, 1].map(|side| bench.qp(pds[side], receive[side], initiator[side], QpSize::default()));
-    let connected = bench.connect(qps);
-    for request in 0..3 {
-        assert_eq!(bench.write(qps[0], request, &[], 0, 0, 0), SUCCESS);
-    }
-    bench.settle();
-    assert_eq!((bench.take(receive[0], 9).len(), bench.take(initiator[0], 9).len()), (0, 3));
-    // Errors and cancellations too.
-    assert_eq!(bench.write(qps[0], 3, &[NDK_SGE { Length: 1, ..NDK_SGE::default() }], 0, 0, DEFER), SUCCESS);
-    assert_eq!(bench.write(qps[0], 4, &[], 0, 0, 0), SUCCESS);
-    bench.settle();
-    assert_eq!((bench.take(receive[0], 9).len(), bench.take(initiator[0], 9).len()), (0, 2));
-    close!(bench, qps[0] => NdkCloseQp, qps[1] => NdkCloseQp, pds[0] => NdkClosePd, pds[1] => NdkClosePd,
-        connected.connectors[0] => NdkCloseConnector, connected.connectors[1] => NdkCloseConnector,
-        connected.listener => NdkCloseListener);
-    for cq in receive.into_iter().chain(initiator) {
-        close!(bench, cq => NdkCloseCq);
-    }
-    bench.close();
-}
-
-#[test]
-fn write_46_entries_come_in_the_order_of_posting() {
-    let pair = Pair::sized(QpSize { initiators: 64, ..QpSize::default() });
-    for request in 0..64 {
-        // Long and short ones, deferred and not.
-        let (len, flags) = ([8000, 1, 0, 300][request % 4], if request % 3 == 0 { 0 } else { DEFER });
-        assert_eq!(pair.write(request as u64, 0, len, 0, if request == 63 { 0 } else { flags }), SUCCESS);
-    }
-    pair.expect_entries(0, &(0..64).map(|request| (request, SUCCESS)).collect::<Vec<_>>());
-    pair.close();
-}
-
-#[test]
-fn write_47_after_the_entry_the_source_is_free_and_the_peers_card_has_the_data() {
-    let pair = Pair::new();
-    for round in 0..10u8 {
-        pair.source.fill(0, &[round; 3000]);
-        assert_eq!(pair.write(round.into(), 0, 3000, 0, 0), SUCCESS);
-        pair.expect_entries(0, &[(round.into(), SUCCESS)]);
-        // At once something else, which must not arrive.
-        pair.source.fill(0, &[0x77; 3000]);
-        assert_eq!(pair.sink.read(0, 3000), [round; 3000]);
-    }
-    pair.close();
-}
-
-#[test]
-fn write_48_an_entry_satisfies_any_an_error_also_solicited_and_none_of_them_errors() {
-    for (kind, of_success, of_failure) in [(NDK_CQ_NOTIFY_ANY, 1, 1), (NDK_CQ_NOTIFY_SOLICITED, 0, 1), (NDK_CQ_NOTIFY_ERRORS, 0, 0)] {
-        for (is_good, calls) in [(true, of_success), (false, of_failure)] {
-            let pair = Pair::new();
-            ndk!(pair.cqs[0].0, NdkArmCq(kind));
-            let token = if is_good { pair.sink.token } else { 0xBAD00 };
-            assert_eq!(pair.bench.write(pair.qp(0), 1, &[pair.source.sge(0, 4)], pair.sink.va(0), token, 0), SUCCESS);
-            pair.bench.settle();
-            assert_eq!(pair.cqs[0].1.count(), calls, "arm {kind}, success {is_good}");
-            pair.bench.reap(pair.cqs[0].0, 1);
-            pair.close();
-        }
-    }
-}
-
-#[test]
-fn write_49_a_silent_write_takes_a_slot_until_there_is_progress() {
-    let pair = Pair::sized(QpSize { initiators: 4, ..QpSize::default() });
-    for request in 0..4 {
-        assert_eq!(pair.write(request, 0, 4, 0, SILENT), SUCCESS);
-    }
-    assert_eq!(pair.write(9, 0, 4, 0, SILENT), FULL, "the cards have not run");
-    // choice: slots are free when the card has reported progress, without a completion.
-    pair.expect_quiet();
-    for request in 0..4 {
-        assert_eq!(pair.write(request, 0, 4, 0, SILENT), SUCCESS);
-    }
-    assert_eq!(pair.write(9, 0, 4, 0, 0), FULL);
-    pair.expect_quiet();
-    pair.close();
-}
-
-#[test]
-fn write_50_a_request_completes_once_whatever_comes_after() {
-    let pair = Pair::new();
-    for request in 0..3 {
-        assert_eq!(pair.write(request, 0, 4, 0, 0), SUCCESS);
-    }
-    pair.expect_entries(0, &[(0, SUCCESS), (1, SUCCESS), (2, SUCCESS)]);
-    ndk!(pair.qp(0), NdkFlush());
-    ndk!(pair.qp(0), NdkFlush());
-    let slot = pair.bench.slot();
-    let status = ndk!(pair.connected.connectors[0], NdkDisconnect(Some(on_done), slot.context()));
-    pair.bench.done(status, slot);
-    pair.expect_quiet();
-    pair.close();
 }
 
 // Teardown.
 
 #[test]
-fn write_51_a_flush_cancels_what_is_pending_in_order_deferred_and_silent_ones_too() {
-    let pair = Pair::new();
-    for request in 0..8 {
-        let flags = DEFER | if request % 2 == 0 { SILENT } else { 0 };
-        assert_eq!(pair.write(request, 0, 4, 0, flags), SUCCESS);
-    }
-    ndk!(pair.qp(0), NdkFlush());
-    pair.expect_entries(0, &(0..8).map(|request| (request, CANCELLED)).collect::<Vec<_>>());
-    pair.close();
-}
-
-#[test]
-fn write_52_when_a_disconnect_or_a_close_is_over_no_source_is_read_any_more() {
-    for by_disconnect in [true, false] {
-        let pair = Pair::sized(QpSize { initiators: 64, ..QpSize::default() });
-        let mut privileged = 0;
-        ndk!(pair.pds[0], NdkGetPrivilegedMemoryRegionToken(&mut privileged));
-        let buffer: &'static [u8] = Vec::leak(vec![1; 16 * PAGE_SIZE]);
-        let mut list = mdl(buffer.as_ptr(), buffer.len());
-        let mut lam = vec![0u64; 32];
-        let (mut size, mut fbo) = (8 * lam.len() as u32, 0);
-        let place: *mut NDK_LOGICAL_ADDRESS_MAPPING = lam.as_mut_ptr().cast();
-        let adapter = pair.bench.sides[0].adapter;
-        assert_eq!(ndk!(adapter, NdkBuildLAM(&mut list, buffer.len(), None, null_mut(), place, &mut size, &mut fbo)), SUCCESS);
-        let sge = NDK_SGE { Address: lam[2] + u64::from(fbo), Length: 15_000, MemoryRegionToken: privileged };
-        for request in 0..60 {
-            assert_eq!(pair.post(request, &[sge], 0, SILENT), SUCCESS);
+fn write_51_that_is_pending_is_cancelled_by_a_flush_in_its_order() {
+    for delay in [0, 5, 20, 45] {
+        let pair = Pair::new(QpSize { initiators: 64, ..QpSize::default() });
+        // Silent ones all over, and the last ones deferred.
+        let is_silent = |request: &u64| request % 3 == 1;
+        for request in 0..24 {
+            let flags = if is_silent(&request) { SILENT } else { 0 } | if request > 18 { DEFER } else { 0 };
+            assert_eq!(pair.try_post(request, 0, 6_000, 10_000, flags), SUCCESS);
         }
-        (0..5).for_each(|_| pair.bench.step());
-        let Pair { bench, pds, cqs, connected, source, sink } = pair;
-        let [active, passive] = connected.connectors;
-        if by_disconnect {
-            let slot = bench.slot();
-            let status = ndk!(active, NdkDisconnect(Some(on_done), slot.context()));
-            assert_eq!(bench.done(status, slot), SUCCESS);
-        } else {
-            close!(bench, active => NdkCloseConnector);
-        }
-        // From here on the card may reach none of it: the simulated IOMMU ends the run if it does.
-        ndk!(adapter, NdkReleaseLAM(place));
-        bench.settle();
-        if by_disconnect {
-            close!(bench, active => NdkCloseConnector);
-        }
-        close!(bench, passive => NdkCloseConnector, connected.qps[0] => NdkCloseQp, connected.qps[1] => NdkCloseQp,
-            connected.listener => NdkCloseListener, source.mr => NdkCloseMr, sink.mr => NdkCloseMr,
-            pds[0] => NdkClosePd, pds[1] => NdkClosePd, cqs[0].0 => NdkCloseCq, cqs[1].0 => NdkCloseCq);
-        bench.close();
+        (0..delay).for_each(|_| pair.bench.step());
+        let start = pair.bench.world.clock();
+        ndk!(pair.qp(), NdkFlush());
+        assert_eq!(pair.bench.world.clock(), start, "it returns at once");
+        pair.bench.settle();
+        let entries = take(pair.ends[0].initiator_cq, 100);
+        let first = entries.iter().find(|entry| entry.status == CANCELLED).expect("the deferred ones at least").request;
+        assert!(first <= 19);
+        let (done, cancelled) = entries.split_at(entries.iter().take_while(|entry| entry.status == SUCCESS).count());
+        check(done, pair.size.context, WRITE, SUCCESS, (0..first).filter(|request| !is_silent(request)));
+        check(cancelled, pair.size.context, WRITE, CANCELLED, first..24);
+        // choice: after a flush the QP is dead, and posts fail inline.
+        assert_eq!(pair.try_post(24, 0, 8, 0, 0), CONNECTION_INVALID);
+        pair.adopt(10_000, 6_000);
+        pair.check();
+        pair.close();
     }
 }
 
 #[test]
-fn write_53_after_a_disconnect_a_post_is_refused() {
-    let pair = Pair::new();
-    let slot = pair.bench.slot();
-    let status = ndk!(pair.connected.connectors[0], NdkDisconnect(Some(on_done), slot.context()));
-    assert_eq!(pair.bench.done(status, slot), SUCCESS);
-    assert_eq!(pair.write(1, 0, 4, 0, 0), CONNECTION_INVALID);
-    pair.expect_quiet();
+fn write_52_reads_its_source_no_more_when_disconnect_or_close_of_the_connector_is_complete() {
+    let mut token = 0;
+    let post = |pair: &Pair, lam: &Lam, token| {
+        for request in 0..12 {
+            let flags = if request % 2 == 0 { SILENT } else { 0 };
+            assert_eq!(pair.bench.write(pair.qp(), request, &lam.sges(token), pair.sink.va(0), pair.sink.token, flags), SUCCESS);
+        }
+    };
+    // The source is reached by logical addresses, so that it leaves the card's reach at once when they are released.
+    let (from, len) = (100, 5 * PAGE_SIZE);
+    let mut pair = Pair::new(QpSize { initiator_sges: 6, ..QpSize::default() });
+    ndk!(pair.ends[0].pd, NdkGetPrivilegedMemoryRegionToken(&mut token));
+    for delay in [0, 3, 8, 15, 30] {
+        for is_close in [false, true] {
+            let lam = Lam::new(&pair, from, len, 1);
+            post(&pair, &lam, token);
+            (0..delay).for_each(|_| pair.bench.step());
+            if is_close {
+                let closed = pair.close_connector();
+                pair.bench.closed(closed);
+            } else {
+                let slot = pair.disconnect(0);
+                assert_eq!(pair.bench.done(PENDING, slot), SUCCESS);
+            }
+            // No clock goes by between the completion and this.
+            lam.release(&pair);
+            pair.bench.settle();
+            assert!(!take(pair.ends[0].initiator_cq, 100).is_empty());
+            pair.reconnect();
+        }
+    }
+    pair.adopt(0, len);
+    pair.check();
+    // The same without waiting, to see that a read would not go unnoticed. It ends the simulation.
+    let lam = Lam::new(&pair, from, len, 1);
+    post(&pair, &lam, token);
+    (0..8).for_each(|_| pair.bench.step());
+    lam.release(&pair);
+    let fault = pair.bench.world.run(20_000).expect_err("memory that was taken away under way").to_string();
+    assert!(fault.contains("card 0 reads") && fault.contains("which is not mapped"), "{fault}");
+}
+
+#[test]
+fn write_53_fails_after_a_disconnect() {
+    let mut pair = Pair::new(QpSize::default());
+    pair.post(0, 0, 100, 100, 0);
+    pair.succeed([0]);
+    let slot = pair.disconnect(0);
+    assert_eq!(pair.try_post(1, 0, 8, 0, 0), CONNECTION_INVALID, "while it pends");
+    assert_eq!(pair.bench.done(PENDING, slot), SUCCESS);
+    for flags in [0, SILENT, INLINE, DEFER] {
+        assert_eq!(pair.try_post(1, 0, 8, 0, flags), CONNECTION_INVALID);
+    }
+    // The peer has its event, and may post until it disconnects itself.
+    // choice: what it posts is cancelled by that, as nobody acknowledges it.
+    pair.bench.settle();
+    assert_eq!((pair.connected.events[0].calls(), pair.connected.events[1].calls()), (vec![], vec![Call::Disconnected]));
+    let peer = pair.connected.qps[1];
+    assert_eq!(write(peer, 7, &[], 0, 0, 0), SUCCESS);
+    let slot = pair.disconnect(1);
+    assert_eq!(pair.bench.done(PENDING, slot), SUCCESS);
+    assert_eq!(write(peer, 8, &[], 0, 0, 0), CONNECTION_INVALID);
+    check(&pair.bench.reap(pair.ends[1].initiator_cq, 1), pair.size.context, WRITE, CANCELLED, [7]);
+    pair.check();
+    pair.reconnect();
+    pair.post(1, 0, 100, 300, 0);
+    pair.succeed([1]);
+    pair.check();
     pair.close();
 }
 
 #[test]
-fn write_54_a_post_beside_a_flush_or_a_close_fails_or_completes_once() {
-    for by_flush in [true, false] {
-        for head_start in [0u32, 1, 50, 2_000] {
-            let pair = Pair::sized(QpSize { initiators: 512, ..QpSize::default() });
-            let (qp, sge, remote, token) = (pair.qp(0) as usize, pair.source.sge(0, 64), pair.sink.va(0), pair.sink.token);
-            let (accepted, slot) = std::thread::scope(|scope| {
-                let poster = scope.spawn(move || {
-                    let mut accepted = Vec::new();
-                    for request in 0..512u64 {
-                        let flags = [0, DEFER, DEFER, 0][request as usize % 4];
-                        match ndk!(qp as *mut NDK_QP, NdkWrite(request as PVOID, &sge, 1, remote, token, flags)) {
-                            SUCCESS => accepted.push(request),
-                            CONNECTION_INVALID => {}
-                            other => panic!("{other:#x}"),
-                        }
+fn write_54_that_meets_a_flush_or_the_close_of_the_connector_completes_once_or_fails() {
+    let mut pair = Pair::new(QpSize { initiators: 256, ..QpSize::default() });
+    for is_close in [false, true] {
+        for after in [0, 1, 2, 9, 40, 150, 400, 900] {
+            let (poster, counter) = (pair.poster(), AtomicU64::new(0));
+            let mut entries = Vec::new();
+            let posted = thread::scope(|scope| {
+                let counter = &counter;
+                let posts = scope.spawn(move || poster.post_until_refused(counter));
+                while counter.load(Ordering::Relaxed) < after {
+                    // With many of them, some complete meanwhile.
+                    if counter.load(Ordering::Relaxed) > 200 {
+                        pair.bench.step();
+                        entries.extend(take(pair.ends[0].initiator_cq, 64));
                     }
-                    accepted
-                });
-                (0..head_start).for_each(|_| std::hint::spin_loop());
-                let slot = if by_flush {
-                    ndk!(pair.qp(0), NdkFlush());
-                    None
+                }
+                let closed = if is_close {
+                    Some(pair.close_connector())
                 } else {
-                    let connector = pair.connected.connectors[0];
-                    // SAFETY: the connector is live, and not used any more.
-                    Some(pair.bench.close_object(unsafe { (*(*connector).Dispatch).NdkCloseConnector }, connector.cast()))
+                    ndk!(pair.qp(), NdkFlush());
+                    None
                 };
-                // The close does its work where callbacks run, beside the poster.
-                (0..20).for_each(|_| pair.bench.process());
-                (poster.join().unwrap(), slot)
+                while !posts.is_finished() {
+                    pair.bench.step();
+                    entries.extend(take(pair.ends[0].initiator_cq, 64));
+                }
+                if let Some(closed) = closed {
+                    pair.bench.closed(closed);
+                }
+                posts.join().unwrap()
             });
-            // A chain may have ended in a deferred one that nobody rings for: a flush does.
-            ndk!(pair.qp(0), NdkFlush());
-            let entries = pair.bench.reap(pair.cqs[0].0, accepted.len());
-            assert_eq!(entries.iter().map(|entry| entry.request).collect::<Vec<_>>(), accepted, "flush {by_flush}, {head_start}");
-            assert!(entries.iter().all(|entry| [SUCCESS, CANCELLED].contains(&entry.status)));
-            pair.expect_quiet();
-            match slot {
-                None => pair.close(),
-                Some(slot) => {
-                    pair.bench.closed(slot);
-                    pair.close_without_active_connector();
+            pair.bench.settle();
+            entries.extend(take(pair.ends[0].initiator_cq, 1_000));
+            pair.check_race(posted, &entries);
+            pair.reconnect();
+        }
+    }
+    pair.close();
+}
+
+// What shows in time and in counters.
+
+#[test]
+fn write_55_of_many_packets_is_one_write_on_any_link() {
+    // To come, with the card's retransmission: loss, reordering and corruption. What can be had today is packets that arrive twice, and
+    // pauses at every port of the link.
+    let links = [
+        LinkConfig::default(),
+        LinkConfig { stall_percent: 40, ..LinkConfig::default() },
+        LinkConfig { duplicate_ppm: 300_000, ..LinkConfig::default() },
+        LinkConfig { latency: 2_000, stall_percent: 10, duplicate_ppm: 100_000, ..LinkConfig::default() },
+    ];
+    for link in links {
+        let bench = Bench::with_link(link);
+        let ends = End::both(&bench);
+        let pair = Pair::of(bench, ends, QpSize::default());
+        for (request, len) in (0..).zip([100_000, 0, 3, 8_192, 8_193]) {
+            pair.post(request, 17, len, 100 + request as usize, if len == 3 { SILENT } else { 0 });
+        }
+        let packets = 25 + 1 + 1 + 2 + 3;
+        pair.succeed([0, 1, 3, 4]);
+        pair.check();
+        assert_eq!(pair.counter(1, Counter::RxRequests), packets, "packets that were not sent again, {link:?}");
+        assert!(link.duplicate_ppm == 0 || pair.counter(1, Counter::RxDuplicates) > 0, "the link did its part");
+        pair.close();
+    }
+}
+
+/// Writes of the long run. The user-mode test `ndmw` does 8 million, which takes an hour here; so many go around the rings of depth 64 and
+/// 256 hundreds of times.
+const MANY: u64 = 20_000;
+
+#[test]
+fn write_56_works_many_times_and_for_long() {
+    let bytes = 16 << 20;
+    let bench = Bench::new();
+    let ends = End::both(&bench);
+    let pair = Pair::with_memory(bench, ends, QpSize { initiators: 64, ..QpSize::default() }, bytes + 100);
+    let is_silent = |request: u64| request % 8 != 0 && request != MANY - 1;
+    let (mut posted, mut done) = (0, 0);
+    let expected: Vec<u64> = (0..MANY).filter(|request| !is_silent(*request)).collect();
+    let mut waited = 0;
+    while done < expected.len() {
+        while posted < MANY {
+            let at = 4 * posted as usize;
+            let flags = if is_silent(posted) { SILENT } else { 0 };
+            match pair.try_post(posted, at, 4, at, flags) {
+                SUCCESS => posted += 1,
+                status => {
+                    assert_eq!(status, FULL);
+                    break;
                 }
             }
         }
-    }
-}
-
-// Performance-visible.
-
-#[test]
-fn write_55_cutting_into_packets_is_invisible() {
-    let pair = Pair::new();
-    // 15 packets, one entry. What is lost on the way and sent again is in tests/retry.rs.
-    let before = pair.packets();
-    assert_eq!(pair.write(1, 3, 60_000, 1, 0), SUCCESS);
-    pair.expect_entries(0, &[(1, SUCCESS)]);
-    assert_eq!(pair.packets() - before, 15);
-    pair.expect_quiet();
-    pair.expect_bytes(1, &pair.bytes(3, 60_000));
-    pair.close();
-}
-
-#[test]
-fn write_56_rows_of_short_writes_and_single_long_ones_both_work() {
-    /// The user-mode test program does 8 million; the rings go around often enough with these.
-    const SHORT: u64 = 20_000;
-    const LONG: usize = 16 << 20;
-    let pair = Pair::sized(QpSize { initiators: 256, ..QpSize::default() });
-    let mut next_entry = 63;
-    let mut request = 0;
-    while next_entry < SHORT {
-        // One in 64 is signalled, the last of each chain of 16 is not deferred.
-        while request < SHORT {
-            let flags = (if request % 64 == 63 { 0 } else { SILENT }) | (if request % 16 == 15 { 0 } else { DEFER });
-            let at = 4 * (request as usize % 1000);
-            if pair.write(request, at, 4, at, flags) == FULL {
-                break;
-            }
-            request += 1;
-        }
         pair.bench.step();
-        for entry in pair.bench.take(pair.cqs[0].0, 64) {
-            assert_eq!((entry.status, entry.request), (SUCCESS, next_entry));
-            next_entry += 64;
-        }
+        let entries = take(pair.ends[0].initiator_cq, 256);
+        waited = if entries.is_empty() { waited + 1 } else { 0 };
+        assert!(waited < 1_000, "waiting for the completion of request {}", expected[done]);
+        check(&entries, pair.size.context, WRITE, SUCCESS, expected[done..done + entries.len()].iter().copied());
+        done += entries.len();
     }
-    pair.expect_bytes(0, &pair.bytes(0, 4000));
-    let source = pair.bench.region(pair.pds[0], LONG, NDK_MR_FLAG_ALLOW_LOCAL_READ);
-    let sink = pair.bench.region(pair.pds[1], LONG, NDK_MR_FLAG_ALLOW_REMOTE_WRITE);
-    source.fill(0, &(0..LONG as u32).map(|index| (index.wrapping_mul(2_654_435_761) >> 24) as u8).collect::<Vec<_>>());
-    assert_eq!(pair.bench.write(pair.qp(0), 1, &[source.sge(0, LONG as u32)], sink.va(0), sink.token, 0), SUCCESS);
-    pair.expect_entries(0, &[(1, SUCCESS)]);
-    assert!(sink.read(0, LONG) == source.read(0, LONG));
-    close!(pair.bench, source.mr => NdkCloseMr, sink.mr => NdkCloseMr);
+    pair.written(0, &pair.source.read(0, 4 * MANY as usize));
+    pair.check();
+    // One of 16 MiB, unaligned on both sides.
+    pair.post(7, 33, bytes as u32, 50, 0);
+    pair.succeed([7]);
+    pair.check();
     pair.close();
 }
 
 #[test]
-fn write_57_traffic_is_counted() {
-    let pair = Pair::new();
-    let before = pair.packets();
-    for request in 0..5 {
-        assert_eq!(pair.write(request, 0, 5000, 0, 0), SUCCESS);
+fn write_57_is_counted() {
+    // choice: `RDMAOutFrames` is the card's counter of packets, read through the driver: NDIS asks for statistics beside NDK's
+    // tables, which have no call for them. `RDMAOutOctets` has no counter on this card.
+    let pair = Pair::new(QpSize::default());
+    let count = || [pair.counter(0, Counter::TxPackets), pair.counter(1, Counter::RxRequests)];
+    let before = count();
+    let mut packets = 0;
+    for (request, len) in (0..).zip([0, 1, MAX_MTU, MAX_MTU + 1, 20_000]) {
+        pair.post(request, 3, len as u32, 1_000, 0);
+        packets += (len as u32).div_ceil(MAX_MTU as u32).max(1);
+        pair.succeed([request]);
+        pair.bench.settle();
+        let after = count();
+        assert_eq!([after[0] - before[0], after[1] - before[1]], [packets; 2], "packets sent, and taken by the peer");
     }
-    pair.bench.reap(pair.cqs[0].0, 5);
-    // choice: the card counts packets; NDIS' octets have no counter yet. Two packets of up to 4096 bytes each.
-    assert_eq!(pair.packets() - before, 10);
+    // What fails inline, or is deferred, is not sent.
+    for (what, status, fail) in FAILURES {
+        assert_eq!(fail(&pair), status, "{what}");
+    }
+    pair.bench.settle();
+    assert_eq!(count()[0] - before[0], packets);
+    pair.check();
     pair.close();
 }
 
-// Helpers.
+// Two ends and what goes between them.
 
-/// Bytes of each region of a pair.
-const fn pair_bytes() -> usize {
-    64 * KIB
+/// A domain of a side, a CQ for each queue, and where their notifications go.
+#[derive(Clone, Copy)]
+struct End {
+    pd: *mut NDK_PD,
+    receive_cq: *mut NDK_CQ,
+    initiator_cq: *mut NDK_CQ,
+    received: &'static Slot,
+    initiated: &'static Slot,
 }
 
-/// Two connected QPs with a source at side 0, whose bytes are below 0x80, and a sink of canaries at side 1.
+impl End {
+    fn new(bench: &Bench, side: usize) -> Self {
+        let [(receive_cq, received), (initiator_cq, initiated)] = [0, 1].map(|_| bench.cq(side, 1024));
+        Self { pd: bench.pd(side), receive_cq, initiator_cq, received, initiated }
+    }
+
+    fn both(bench: &Bench) -> [Self; 2] {
+        [0, 1].map(|side| Self::new(bench, side))
+    }
+
+    #[track_caller]
+    fn qp(&self, bench: &Bench, size: QpSize) -> *mut NDK_QP {
+        bench.qp(self.pd, self.receive_cq, self.initiator_cq, size)
+    }
+
+    #[track_caller]
+    fn close(self, bench: &Bench) {
+        close!(bench, self.pd => NdkClosePd, self.receive_cq => NdkCloseCq, self.initiator_cq => NdkCloseCq);
+    }
+}
+
+/// A connection, the memory at both ends, and what must be in the sink.
 struct Pair {
     bench: Bench,
-    pds: [*mut NDK_PD; 2],
-    cqs: [(*mut NDK_CQ, &'static Slot); 2],
+    ends: [End; 2],
+    /// Of the QPs of the connection, and of the next one.
+    size: QpSize,
     connected: Connected,
+    /// Of side 0, for nothing but local reads. No two places have the same bytes.
     source: Region,
+    /// Of side 1, full of canaries.
     sink: Region,
+    expected: RefCell<Vec<u8>>,
 }
 
 impl Pair {
-    fn new() -> Self {
-        Self::sized(QpSize::default())
+    #[track_caller]
+    fn new(size: QpSize) -> Self {
+        let bench = Bench::new();
+        let ends = End::both(&bench);
+        Self::of(bench, ends, size)
     }
 
-    fn sized(size: QpSize) -> Self {
-        let mut bench = Bench::new();
-        let (pds, cqs) = ([0, 1].map(|side| bench.pd(side)), [0, 1].map(|side| bench.cq(side, 2048)));
-        let qps = [0, 1].map(|side| bench.qp(pds[side], cqs[side].0, cqs[side].0, size));
-        let source = bench.region(pds[0], pair_bytes(), NDK_MR_FLAG_ALLOW_LOCAL_READ);
-        source.fill(0, &(0..pair_bytes()).map(|index| ((index * 13 + index / 100) % 0x80) as u8).collect::<Vec<_>>());
-        let sink = bench.region(pds[1], pair_bytes(), NDK_MR_FLAG_ALLOW_REMOTE_WRITE);
+    #[track_caller]
+    fn of(bench: Bench, ends: [End; 2], size: QpSize) -> Self {
+        Self::with_memory(bench, ends, size, 128 << 10)
+    }
+
+    #[track_caller]
+    fn with_memory(mut bench: Bench, ends: [End; 2], size: QpSize, bytes: usize) -> Self {
+        let source = bench.region(ends[0].pd, bytes, NDK_MR_FLAG_ALLOW_LOCAL_READ);
+        source.fill(0, &noise(0, bytes));
+        let sink = bench.region(ends[1].pd, bytes, NDK_MR_FLAG_ALLOW_REMOTE_WRITE);
+        let qps = ends.map(|end| end.qp(&bench, size));
         let connected = bench.connect(qps);
-        Self { bench, pds, cqs, connected, source, sink }
+        Self { bench, ends, size, connected, source, sink, expected: RefCell::new(vec![CANARY; bytes]) }
     }
 
-    fn qp(&self, side: usize) -> *mut NDK_QP {
-        self.connected.qps[side]
+    /// Returns the QP that writes.
+    fn qp(&self) -> *mut NDK_QP {
+        self.connected.qps[0]
     }
 
-    /// Returns an unconnected QP of side 0.
-    fn another_qp(&self) -> *mut NDK_QP {
-        self.bench.qp(self.pds[0], self.cqs[0].0, self.cqs[0].0, QpSize::default())
-    }
-
-    /// Returns bytes of the source.
-    fn bytes(&self, at: usize, len: usize) -> Vec<u8> {
-        self.source.read(at, len)
-    }
-
-    /// Posts a write of one piece.
-    fn write(&self, request: u64, from: usize, len: u32, to: usize, flags: u32) -> NTSTATUS {
-        self.post(request, &[self.source.sge(from, len)], to, flags)
-    }
-
-    fn post(&self, request: u64, sges: &[NDK_SGE], to: usize, flags: u32) -> NTSTATUS {
-        self.bench.write(self.qp(0), request, sges, self.sink.va(to), self.sink.token, flags)
-    }
-
-    /// Waits for these entries of a side's CQ, in this order.
+    /// Connects two more QPs of the same ends.
     #[track_caller]
-    fn expect_entries(&self, side: usize, expected: &[(u64, NTSTATUS)]) {
-        let entries = self.bench.reap(self.cqs[side].0, expected.len());
-        assert_eq!(entries.iter().map(|entry| (entry.request, entry.status)).collect::<Vec<_>>(), expected);
-        assert!(expected.len() > 4 || entries.iter().all(|entry| entry.qp == QP || entry.operation == 64 || entry.operation == 1));
+    fn another(&mut self, size: QpSize) -> Connected {
+        let qps = self.ends.map(|end| end.qp(&self.bench, size));
+        self.bench.connect(qps)
     }
 
-    /// Checks that no entry comes.
+    /// Closes the connection and makes a new one.
     #[track_caller]
-    fn expect_quiet(&self) {
+    fn reconnect(&mut self) {
+        close_connected(&self.bench, &self.connected);
+        self.connected = self.another(self.size);
+    }
+
+    /// As [`Pair::reconnect`], with a new CQ for the writes.
+    #[track_caller]
+    fn renew_initiator_cq(&mut self) {
+        let old = self.ends[0].initiator_cq;
+        (self.ends[0].initiator_cq, self.ends[0].initiated) = self.bench.cq(0, 64);
+        self.reconnect();
+        close!(self.bench, old => NdkCloseCq);
+    }
+
+    /// Starts the close of the writer's connector, which is null from here on.
+    #[track_caller]
+    fn close_connector(&mut self) -> &'static Slot {
+        let connector = std::mem::replace(&mut self.connected.connectors[0], null_mut());
+        // SAFETY: the connector is live.
+        self.bench.close_object(unsafe { (*(*connector).Dispatch).NdkCloseConnector }, connector.cast())
+    }
+
+    /// Starts a disconnect.
+    #[track_caller]
+    fn disconnect(&self, side: usize) -> &'static Slot {
+        let slot = self.bench.slot();
+        assert_eq!(ndk!(self.connected.connectors[side], NdkDisconnect(Some(on_done), slot.context())), PENDING);
+        slot
+    }
+
+    /// Posts a write from the source to the sink.
+    fn try_post(&self, request: u64, from: usize, len: u32, to: usize, flags: u32) -> NTSTATUS {
+        write(self.qp(), request, &[self.source.sge(from, len)], self.sink.va(to), self.sink.token, flags)
+    }
+
+    /// Posts a write that is taken and will be done.
+    #[track_caller]
+    fn post(&self, request: u64, from: usize, len: u32, to: usize, flags: u32) {
+        assert_eq!(self.try_post(request, from, len, to, flags), SUCCESS, "write {request}");
+        self.written(to, &self.source.read(from, len as usize));
+    }
+
+    /// Posts bytes of this process. If they are taken, they will arrive.
+    fn inline(&self, request: u64, bytes: &[u8], to: usize, flags: u32) -> NTSTATUS {
+        let sge = NDK_SGE { Address: bytes.as_ptr() as u64, Length: bytes.len() as u32, MemoryRegionToken: 0xBAD };
+        let status = write(self.qp(), request, &[sge], self.sink.va(to), self.sink.token, flags | INLINE);
+        if status == SUCCESS {
+            self.written(to, bytes);
+        }
+        status
+    }
+
+    /// Posts a write by inline data or not, as the flags say.
+    #[track_caller]
+    fn post_either(&self, request: u64, from: usize, len: u32, to: usize, flags: u32) {
+        if flags & INLINE == 0 {
+            return self.post(request, from, len, to, flags);
+        }
+        assert_eq!(self.inline(request, &self.source.read(from, len as usize), to, flags), SUCCESS, "write {request}");
+    }
+
+    /// Notes what must be in the sink.
+    fn written(&self, to: usize, bytes: &[u8]) {
+        self.expected.borrow_mut()[to..to + bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// Takes what is in the sink for right: a write that was cancelled may have been done, in whole or in part.
+    fn adopt(&self, to: usize, len: usize) {
+        self.written(to, &self.sink.read(to, len));
+    }
+
+    /// Waits for the completions of writes that are done, all of them and in this order.
+    #[track_caller]
+    fn succeed(&self, requests: impl IntoIterator<Item = u64>) {
+        let requests: Vec<u64> = requests.into_iter().collect();
+        let entries = self.bench.reap(self.ends[0].initiator_cq, requests.len());
+        assert!(entries.iter().all(|entry| entry.code == 0), "{entries:x?}");
+        check(&entries, self.size.context, WRITE, SUCCESS, requests);
+    }
+
+    /// Lets everything end, and checks that no completion is left and that the sink holds what it must.
+    #[track_caller]
+    fn check(&self) {
         self.bench.settle();
-        assert_eq!(self.bench.take(self.cqs[0].0, 8), []);
+        for (side, end) in self.ends.iter().enumerate() {
+            assert_eq!((take(end.initiator_cq, 1), take(end.receive_cq, 1)), (vec![], vec![]), "completions of side {side}");
+        }
+        let (found, expected) = (self.sink.read(0, self.sink.len()), self.expected.borrow());
+        if let Some(at) = (0..found.len()).find(|at| found[*at] != expected[*at]) {
+            let until = found.len().min(at + 16);
+            panic!("byte {at} of the sink: found {:02x?}, expected {:02x?}", &found[at..until], &expected[at..until]);
+        }
     }
 
-    /// Checks bytes of the sink, and the canaries on both sides of them.
+    fn counter(&self, side: usize, counter: Counter) -> u32 {
+        self.bench.sides[side].card.bar().read32(counter.offset())
+    }
+
     #[track_caller]
-    fn expect_bytes(&self, at: usize, expected: &[u8]) {
-        let start = at.saturating_sub(1);
-        let found = self.sink.read(start, expected.len() + 1 + at - start);
-        assert!(found[at - start..found.len() - 1] == *expected, "bytes at {at}");
-        assert!(at == 0 || found[0] == 0xEE, "the byte in front of {at}");
-        assert_eq!(*found.last().unwrap(), 0xEE, "the byte behind {}", at + expected.len());
-    }
-
-    /// Returns the packets that card 0 has sent.
-    fn packets(&self) -> u32 {
-        self.bench.sides[0].card.bar().read32(Counter::TxPackets.offset())
-    }
-
     fn close(self) {
-        let Self { bench, pds, cqs, connected, source, sink } = self;
-        close!(bench, connected.connectors[0] => NdkCloseConnector);
-        Self { bench, pds, cqs, connected, source, sink }.close_without_active_connector();
-    }
-
-    fn close_without_active_connector(self) {
-        let Self { bench, pds, cqs, connected, source, sink } = self;
-        close!(bench, connected.qps[0] => NdkCloseQp, connected.qps[1] => NdkCloseQp, connected.connectors[1] => NdkCloseConnector,
-            connected.listener => NdkCloseListener, source.mr => NdkCloseMr, sink.mr => NdkCloseMr,
-            pds[0] => NdkClosePd, pds[1] => NdkClosePd, cqs[0].0 => NdkCloseCq, cqs[1].0 => NdkCloseCq);
+        let Self { bench, ends, connected, source, sink, .. } = self;
+        close_connected(&bench, &connected);
+        close!(bench, source.mr => NdkCloseMr, sink.mr => NdkCloseMr);
+        ends.into_iter().for_each(|end| end.close(&bench));
         bench.close();
     }
+}
+
+/// Returns bytes that are the same in each run, and hardly anywhere twice.
+fn noise(stream: u64, len: usize) -> Vec<u8> {
+    let mut rng = Rng::new(0xB17E5, stream);
+    (0..len.div_ceil(8)).flat_map(|_| rng.next_u64().to_le_bytes()).take(len).collect()
+}
+
+/// Returns the bytes that entries of a region name.
+fn gathered(region: &Region, list: &[NDK_SGE]) -> Vec<u8> {
+    list.iter().flat_map(|sge| region.read((sge.Address - region.va(0)) as usize, sge.Length as usize)).collect()
+}
+
+/// Closes the QPs of a connection, and its connectors but for one that was closed before.
+#[track_caller]
+fn close_connected(bench: &Bench, connected: &Connected) {
+    let (qps, connectors) = (connected.qps, connected.connectors);
+    // The first: a QP's close waits for that of its connector.
+    if !connectors[0].is_null() {
+        close!(bench, connectors[0] => NdkCloseConnector);
+    }
+    close!(bench, connectors[1] => NdkCloseConnector, qps[0] => NdkCloseQp, qps[1] => NdkCloseQp, connected.listener => NdkCloseListener);
+}
+
+/// Lets the cards run for longer than a short write takes.
+fn rest(bench: &Bench) {
+    (0..15).for_each(|_| bench.step());
+}
+
+fn info(bench: &Bench, side: usize) -> NDK_ADAPTER_INFO {
+    let mut info = std::mem::MaybeUninit::zeroed();
+    let mut size = size_of::<NDK_ADAPTER_INFO>() as u32;
+    assert_eq!(ndk!(bench.sides[side].adapter, NdkQueryAdapterInfo(info.as_mut_ptr(), &mut size)), SUCCESS);
+    // SAFETY: the provider has filled it.
+    unsafe { info.assume_init() }
+}
+
+// Calls.
+
+/// As [`Bench::write`], for any thread.
+fn write(qp: *mut NDK_QP, request: u64, sges: &[NDK_SGE], remote: u64, token: u32, flags: u32) -> NTSTATUS {
+    ndk!(qp, NdkWrite(request as PVOID, sges.as_ptr(), sges.len() as u32, remote, token, flags))
+}
+
+/// Posts a list whose count is another one. The list is null if it is empty.
+fn write_counted(qp: *mut NDK_QP, list: &[NDK_SGE], count: u32) -> NTSTATUS {
+    ndk!(qp, NdkWrite(0x99 as PVOID, if list.is_empty() { null() } else { list.as_ptr() }, count, 0, 0, 0))
+}
+
+/// As [`Bench::take`], for any thread.
+fn take(cq: *mut NDK_CQ, most: usize) -> Vec<Entry> {
+    let mut results: Vec<NDK_RESULT_EX> = Vec::with_capacity(most);
+    let count = ndk!(cq, NdkGetCqResultsEx(results.as_mut_ptr(), most as u32)) as usize;
+    assert!(count <= most);
+    // SAFETY: the provider has written so many.
+    unsafe { results.set_len(count) };
+    let entry = |result: NDK_RESULT_EX| Entry {
+        status: result.Status,
+        qp: result.QPContext as u64,
+        request: result.RequestContext as u64,
+        operation: result.Type as u32,
+        code: result.ProviderErrorCode,
+    };
+    results.into_iter().map(entry).collect()
+}
+
+/// Makes a region whose pages were never named.
+#[track_caller]
+fn fast_region(bench: &Bench, pd: *mut NDK_PD) -> *mut NDK_MR {
+    let (mut mr, slot) = (null_mut(), bench.slot());
+    assert_eq!(ndk!(pd, NdkCreateMr(1, Some(on_created), slot.context(), &mut mr)), SUCCESS);
+    let status = ndk!(mr, NdkInitializeFastRegisterMr(16, 1, Some(on_done), slot.context()));
+    assert_eq!(bench.done(status, slot), SUCCESS);
+    mr
+}
+
+/// A call of the initiator queue that fails inline: what is wrong with it, its status, and how it is made.
+type Failure = (&'static str, NTSTATUS, fn(&Pair) -> NTSTATUS);
+
+/// Everything that a connected QP of two entries and less than 100 inline bytes refuses, but for what finds it full. If they were done, all
+/// that transfer something would write to the beginning of the sink.
+const FAILURES: [Failure; 12] = [
+    ("too many entries", TOO_MANY_SGES, |pair| write(pair.qp(), 0x99, &[pair.source.sge(0, 1); 7], pair.sink.va(0), pair.sink.token, 0)),
+    ("too long", TOO_LONG, |pair| pair.try_post(0x99, 0, u32::MAX, 0, 0)),
+    ("too many inline bytes", TOO_LONG, |pair| pair.inline(0x99, &[0; 97], 0, DEFER)),
+    ("a flag that there is not", INVALID_PARAMETER, |pair| pair.try_post(0x99, 0, 1, 0, 1 << 31)),
+    ("a flag of another request", INVALID_PARAMETER, |pair| pair.try_post(0x99, 0, 1, 0, NDK_OP_FLAG_SEND_AND_SOLICIT_EVENT | DEFER)),
+    ("no list, and an entry in it", INVALID_PARAMETER, |pair| write_counted(pair.qp(), &[], 1)),
+    ("a send", NOT_SUPPORTED, |pair| ndk!(pair.qp(), NdkSend(0x99 as PVOID, &pair.source.sge(0, 1), 1, DEFER))),
+    ("a send that invalidates", NOT_SUPPORTED, |pair| {
+        ndk!(pair.qp(), NdkSendAndInvalidate(0x99 as PVOID, &pair.source.sge(0, 1), 1, 0, pair.sink.token))
+    }),
+    ("a read", NOT_SUPPORTED, |pair| {
+        ndk!(pair.qp(), NdkRead(0x99 as PVOID, &pair.source.sge(0, 1), 1, pair.sink.va(0), pair.sink.token, 0))
+    }),
+    ("a bind", NOT_SUPPORTED, |pair| {
+        let va = pair.source.va(0) as PVOID;
+        ndk!(pair.qp(), NdkBind(0x99 as PVOID, pair.source.mr, null_mut(), va, 1, NDK_OP_FLAG_ALLOW_REMOTE_READ))
+    }),
+    ("a fast registration", NOT_SUPPORTED, |pair| {
+        let page = NDK_LOGICAL_ADDRESS { QuadPart: 0x1000 };
+        ndk!(pair.qp(), NdkFastRegister(0x99 as PVOID, pair.source.mr, 1, &page, 0, 1, 0x1000 as PVOID, 0))
+    }),
+    ("an invalidation", NOT_SUPPORTED, |pair| ndk!(pair.qp(), NdkInvalidate(0x99 as PVOID, pair.source.mr.cast(), 0))),
+];
+
+/// A logical address mapping.
+struct Lam {
+    /// Header and addresses, as the interface lays them out.
+    words: Vec<u64>,
+    fbo: usize,
+    len: usize,
+    side: usize,
+}
+
+impl Lam {
+    /// Maps a part of the source, by so many MDLs.
+    #[track_caller]
+    fn new(pair: &Pair, from: usize, len: usize, parts: usize) -> Self {
+        Self::of(&pair.bench, 0, pair.source.va(from), len, parts)
+    }
+
+    #[track_caller]
+    fn of(bench: &Bench, side: usize, va: u64, len: usize, parts: usize) -> Self {
+        let adapter = bench.sides[side].adapter;
+        let start = va as *const u8;
+        let first = len / parts;
+        let mut second = mdl(start.wrapping_add(first), len - first);
+        let mut chain = mdl(start, if parts == 1 { len } else { first });
+        if parts == 2 {
+            chain.Next = &mut second;
+        }
+        let slot = bench.slot();
+        let (mut size, mut fbo) = (0, 0);
+        let mut build = |lam: *mut NDK_LOGICAL_ADDRESS_MAPPING, size: &mut u32| {
+            ndk!(adapter, NdkBuildLAM(&mut chain, len, Some(on_done), slot.context(), lam, size, &mut fbo))
+        };
+        assert_eq!(build(null_mut(), &mut size), nt(NtStatus::BUFFER_TOO_SMALL));
+        let mut words = vec![0u64; size as usize / 8];
+        let status = build(words.as_mut_ptr().cast(), &mut size);
+        assert_eq!(bench.done(status, slot), SUCCESS);
+        // Nobody looks at the descriptors again.
+        (chain, second) = (mdl(null(), 0), mdl(null(), 0));
+        std::hint::black_box((&chain, &second));
+        assert_eq!(words[1] as u32 as usize, words.len() - 2, "AdapterPageCount");
+        Self { words, fbo: fbo as usize, len, side }
+    }
+
+    /// Returns an entry for each page.
+    fn sges(&self, token: u32) -> Vec<NDK_SGE> {
+        let (mut skip, mut left) = (self.fbo, self.len);
+        let entry = |page: &u64| {
+            let len = left.min(PAGE_SIZE - skip);
+            let sge = NDK_SGE { Address: page + skip as u64, Length: len as u32, MemoryRegionToken: token };
+            (skip, left) = (0, left - len);
+            sge
+        };
+        self.words[2..].iter().map(entry).collect()
+    }
+
+    fn release(mut self, pair: &Pair) {
+        ndk!(pair.bench.sides[self.side].adapter, NdkReleaseLAM(self.words.as_mut_ptr().cast()));
+    }
+}
+
+// Races.
+
+/// Writes of a race at most.
+const RACE: u64 = 2_000;
+
+/// What a thread posts the writes of a race with: numbers alone, so that it may have them.
+#[derive(Clone, Copy)]
+struct Poster {
+    qp: usize,
+    sge: NDK_SGE,
+    to: u64,
+    token: u32,
+}
+
+impl Poster {
+    /// Write `request` moves eight bytes from eight times its number to 16 times, so that there are canaries between any two.
+    fn post(self, request: u64) -> NTSTATUS {
+        let sge = NDK_SGE { Address: self.sge.Address + 8 * request, ..self.sge };
+        let flags = if is_silent(request) { SILENT } else { 0 } | if request % 3 == 0 { DEFER } else { 0 };
+        write(self.qp as *mut NDK_QP, request, &[sge], self.to + 16 * request, self.token, flags)
+    }
+
+    /// Posts until the connection is gone. Returns how many were taken, and counts them meanwhile.
+    fn post_until_refused(self, posted: &AtomicU64) -> u64 {
+        let mut request = 0;
+        while request < RACE {
+            match self.post(request) {
+                SUCCESS => request += 1,
+                FULL => thread::yield_now(),
+                CONNECTION_INVALID => break,
+                other => panic!("a post gave {other:#x}"),
+            }
+            posted.store(request, Ordering::Relaxed);
+        }
+        request
+    }
+}
+
+/// Tells whether a write of a race is silent.
+fn is_silent(request: u64) -> bool {
+    request % 4 == 1
+}
+
+impl Pair {
+    fn poster(&self) -> Poster {
+        Poster { qp: self.qp() as usize, sge: self.source.sge(0, 8), to: self.sink.va(0), token: self.sink.token }
+    }
+
+    /// Lets the cards run until a thread ends.
+    fn join<T>(&self, thread: thread::ScopedJoinHandle<'_, T>) -> T {
+        while !thread.is_finished() {
+            self.bench.step();
+        }
+        thread.join().unwrap()
+    }
+
+    /// Checks what became of `posted` writes of a race, and makes the sink ready for another one.
+    #[track_caller]
+    fn check_race(&mut self, posted: u64, entries: &[Entry]) {
+        // Done up to here, and cancelled from here on, silent ones included.
+        let first = entries.iter().find(|entry| entry.status == CANCELLED).map_or(posted, |entry| entry.request);
+        let (done, cancelled) = entries.split_at(entries.iter().take_while(|entry| entry.status == SUCCESS).count());
+        check(done, self.size.context, WRITE, SUCCESS, (0..first).filter(|request| !is_silent(*request)));
+        check(cancelled, self.size.context, WRITE, CANCELLED, first..posted);
+        for request in 0..posted as usize {
+            if (request as u64) < first {
+                self.written(16 * request, &self.source.read(8 * request, 8));
+            } else {
+                self.adopt(16 * request, 8);
+            }
+        }
+        self.check();
+        let len = 16 * RACE as usize;
+        self.sink.fill(0, &vec![CANARY; len]);
+        self.written(0, &vec![CANARY; len]);
+    }
+}
+
+// What is looked at.
+
+/// Checks that completions are those of these requests, in their order.
+#[track_caller]
+fn check(entries: &[Entry], qp: u64, operation: u32, status: NTSTATUS, requests: impl IntoIterator<Item = u64>) {
+    let found: Vec<_> = entries.iter().map(|entry| (entry.qp, entry.operation, entry.status, entry.request)).collect();
+    assert_eq!(found, requests.into_iter().map(|request| (qp, operation, status, request)).collect::<Vec<_>>());
+}
+
+/// Runs a write that must fail, among others that would be right, and checks what the consumers of both sides see of it. The next
+/// connection is made then. Returns completions of other QPs that came in between.
+///
+/// `code` is the `ProviderErrorCode` if it is the peer that refuses; otherwise nothing is sent.
+#[track_caller]
+fn fails(pair: &mut Pair, what: &str, code: Option<u32>, spoil: impl FnOnce(&Pair) -> (NDK_SGE, u64, u32)) -> Vec<Entry> {
+    let (qps, context) = (pair.connected.qps, pair.size.context);
+    for (request, qp) in [(21u64, qps[1]), (22, qps[1]), (23, qps[0])] {
+        assert_eq!(ndk!(qp, NdkReceive(request as PVOID, null(), 0)), SUCCESS);
+    }
+    pair.post(11, 0, 64, 100, DEFER);
+    let (sge, to, token) = spoil(pair);
+    assert_eq!(pair.bench.write(pair.qp(), 12, &[sge], to, token, DEFER), SUCCESS, "{what}");
+    assert_eq!(pair.try_post(13, 0, 5_000, 1_000, DEFER), SUCCESS);
+    assert_eq!(pair.try_post(14, 0, 50, 7_000, SILENT), SUCCESS);
+    let mut entries = Vec::new();
+    let mut others = Vec::new();
+    pair.bench.wait(what, || {
+        let (mine, rest): (Vec<_>, Vec<_>) = take(pair.ends[0].initiator_cq, 1).into_iter().partition(|entry| entry.qp == context);
+        entries.extend(mine);
+        others.extend(rest);
+        (entries.len() == 4).then_some(())
+    });
+    check(&entries[..1], context, WRITE, SUCCESS, [11]);
+    check(&entries[1..2], context, WRITE, ACCESS_VIOLATION, [12]);
+    check(&entries[2..], context, WRITE, CANCELLED, [13, 14]);
+    let found = entries[1].code;
+    assert!(code.map_or(found != 0 && found < 0x100, |code| found == code), "{what}: code {found:#x}");
+
+    // Both sides lose their receives and hear of it, once.
+    check(&pair.bench.reap(pair.ends[0].receive_cq, 1), context, RECEIVE, CANCELLED, [23]);
+    check(&pair.bench.reap(pair.ends[1].receive_cq, 2), context, RECEIVE, CANCELLED, [21, 22]);
+    pair.bench.settle();
+    for slot in pair.connected.events {
+        assert_eq!(slot.calls(), [Call::Disconnected], "{what}");
+    }
+    for qp in qps {
+        assert_eq!(write(qp, 15, &[], 0, 0, 0), CONNECTION_INVALID, "{what}");
+    }
+    // All that are there: the CQ is looked at for nothing but these here.
+    others.extend(take(pair.ends[0].initiator_cq, 64));
+    assert!(others.iter().all(|entry| entry.qp != context), "{what}: {others:x?}");
+    pair.reconnect();
+    others
 }
