@@ -13,7 +13,7 @@ use crate::command::{CloseCallback, CloseStatus, Command, Submitted};
 use crate::dma::DmaBuffer;
 use crate::error::Error;
 use crate::lock;
-use crate::rq::RqShared;
+use crate::rq::{FlushSignal, RqShared};
 use crate::sq::SqShared;
 
 /// Offset of the phase byte of an entry.
@@ -98,8 +98,7 @@ pub struct Cq {
     reader: Mutex<Reader>,
     callback: Option<CqCallback>,
     is_dead: AtomicBool,
-    /// Some receive queue may have flushed receives to give.
-    has_flushed: AtomicBool,
+    flushed: FlushSignal,
     on_close: Mutex<Vec<CloseCallback>>,
 }
 
@@ -168,7 +167,7 @@ impl Cq {
                 reader: Mutex::default(),
                 callback,
                 is_dead: AtomicBool::new(false),
-                has_flushed: AtomicBool::new(false),
+                flushed: FlushSignal::default(),
                 on_close: Mutex::default(),
             });
             adapter.enter_cq(cqn, Arc::downgrade(&cq));
@@ -213,8 +212,8 @@ impl Cq {
         let mut reader = lock(&self.reader);
         let start = reader.consumer;
         let mut filled = 0;
-        if self.has_flushed.load(Ordering::Relaxed) {
-            filled = self.take_flushed(&mut reader, out);
+        if self.flushed.is_raised() {
+            filled = self.flushed.take_flushed(&mut reader.receivers, out);
         }
         while filled < out.len() {
             let Some(cqe) = self.entry(reader.consumer) else { break };
@@ -262,14 +261,14 @@ impl Cq {
         // The card compares the index with its own and raises the event itself if an entry came in between.
         reader.at_card = Some(reader.at_card.map_or(kind, |at_card| wider(at_card, kind)));
         self.adapter.bar().write32(Doorbell::CqArm.offset(self.cqn), kind.word(reader.consumer));
-        if self.has_flushed.load(Ordering::SeqCst) {
+        if self.flushed.is_raised() {
             self.defer_wake(&mut reader);
         }
     }
 
     /// A receive queue has flushed receives: they are polled from now on, and satisfy an arm, as cancelled requests do.
     pub(crate) fn receives_flushed(self: &Arc<Self>) {
-        self.has_flushed.store(true, Ordering::SeqCst);
+        self.flushed.raise();
         let mut reader = lock(&self.reader);
         if matches!(reader.armed, Some(ArmKind::Any | ArmKind::Solicited)) {
             self.defer_wake(&mut reader);
@@ -291,29 +290,10 @@ impl Cq {
             };
             if cq.is_dead() {
                 Self::call_back(&cq, CqNotice::Overrun);
-            } else if is_for_completions && cq.has_flushed.load(Ordering::SeqCst) {
+            } else if is_for_completions && cq.flushed.is_raised() {
                 Self::call_back(&cq, CqNotice::Completion);
             }
         });
-    }
-
-    /// Moves receives that were flushed into `out` and returns how many.
-    fn take_flushed(&self, reader: &mut Reader, out: &mut [Completion]) -> usize {
-        // Before the look: a receive that is posted after it, into a queue that is stopped, sets it again.
-        self.has_flushed.store(false, Ordering::SeqCst);
-        let mut filled = 0;
-        for receiver in &reader.receivers {
-            while filled < out.len() {
-                let Some(completion) = receiver.take_flushed() else { break };
-                out[filled] = completion;
-                filled += 1;
-            }
-        }
-        if reader.receivers.iter().any(|receiver| receiver.has_flushed()) {
-            self.has_flushed.store(true, Ordering::SeqCst);
-        }
-        reader.receivers.retain(|receiver| !receiver.is_over());
-        filled
     }
 
     /// Closes the CQ. It leaves the card when the last handle and the last QP are gone; then `done` is called.

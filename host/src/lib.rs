@@ -45,6 +45,9 @@ pub mod events;
 #[cfg(any(test, feature = "vfio"))]
 mod iova;
 pub mod mock;
+#[cfg(all(test, loom))]
+#[expect(unsafe_code, reason = "has loom watch accesses that nothing else keeps apart")]
+mod model;
 pub mod mr;
 pub mod ndk;
 mod numbers;

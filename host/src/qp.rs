@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::lock;
 use crate::pd::Pd;
 use crate::rq::{ReceiveQueue, RqShared};
-use crate::sq::{self, SendQueue, SqShared};
+use crate::sq::{self, Poster, SendQueue, SqShared};
 
 /// What a QP is made for. Fixed for its life.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,7 +109,6 @@ pub struct QpReport {
 pub struct Qp {
     parts: Parts,
     context: Mutex<Context>,
-    is_send_queue_out: AtomicBool,
     is_receive_queue_out: AtomicBool,
     has_connector: AtomicBool,
     fault: Mutex<Option<QpFault>>,
@@ -221,7 +220,6 @@ impl Qp {
             let qp = Arc::new(Self {
                 parts,
                 context: Mutex::new(Context { latest, is_changing: false }),
-                is_send_queue_out: AtomicBool::new(false),
                 is_receive_queue_out: AtomicBool::new(false),
                 has_connector: AtomicBool::new(false),
                 fault: Mutex::default(),
@@ -287,15 +285,9 @@ impl Qp {
 
     /// Takes the send queue: there is one, so this gives nothing while somebody has it.
     pub fn take_send_queue(self: &Arc<Self>) -> Option<SendQueue> {
-        if self.is_send_queue_out.swap(true, Ordering::Acquire) {
-            return None;
-        }
         let parts = &self.parts;
-        Some(SendQueue::new(Arc::clone(self), Arc::clone(&parts.shared), parts.memory.clone(), parts.slot_bytes))
-    }
-
-    pub(crate) fn give_back_send_queue(&self) {
-        self.is_send_queue_out.store(false, Ordering::Release);
+        let poster = Poster::take(&parts.shared)?;
+        Some(SendQueue::new(Arc::clone(self), poster, parts.memory.clone(), parts.slot_bytes))
     }
 
     /// Takes the receive queue: there is one, so this gives nothing while somebody has it.

@@ -50,9 +50,10 @@ impl RqShared {
     /// or if it was stopped before.
     ///
     /// May run while another thread stops the queue. The poster stores the index and then loads the flag, the other stores
-    /// the flag and then loads the index, all of it sequentially consistent: one of them at least tells the CQ.
-    fn post(&self, context: u64) -> Result<bool, Error> {
-        if self.is_stopped.load(Ordering::SeqCst) {
+    /// the flag and then loads the index; both touch the index with a read-modify-write, so whoever comes second there sees
+    /// what the first did: one of them at least tells the CQ.
+    pub(crate) fn post(&self, context: u64) -> Result<bool, Error> {
+        if self.is_stopped.load(Ordering::Acquire) {
             return Err(Error::ReceivesStopped { qpn: self.qpn });
         }
         let depth = self.contexts.len() as u64;
@@ -62,23 +63,23 @@ impl RqShared {
             return Err(Error::QueueFull { queue: "receive", qpn: self.qpn, depth: depth as u32 });
         }
         self.contexts[(producer % depth) as usize].store(context, Ordering::Relaxed);
-        self.producer.store(producer + 1, Ordering::SeqCst);
-        Ok(self.is_stopped.load(Ordering::SeqCst))
+        self.producer.swap(producer + 1, Ordering::AcqRel);
+        Ok(self.is_stopped.load(Ordering::Acquire))
     }
 
     /// Stops the queue. Returns whether there is something to flush.
     pub(crate) fn stop(&self) -> bool {
-        self.is_stopped.store(true, Ordering::SeqCst);
-        self.producer.load(Ordering::SeqCst) != self.consumer.load(Ordering::Relaxed)
+        self.is_stopped.store(true, Ordering::Release);
+        self.producer.fetch_add(0, Ordering::AcqRel) != self.consumer.load(Ordering::Relaxed)
     }
 
     /// Returns the completion of the oldest receive, if the queue is stopped and there is one. For the poller alone.
-    pub(crate) fn take_flushed(&self) -> Option<Completion> {
-        if !self.is_stopped.load(Ordering::SeqCst) {
+    fn take_flushed(&self) -> Option<Completion> {
+        if !self.is_stopped.load(Ordering::Acquire) {
             return None;
         }
         let consumer = self.consumer.load(Ordering::Relaxed);
-        if self.producer.load(Ordering::SeqCst) == consumer {
+        if self.producer.load(Ordering::Acquire) == consumer {
             return None;
         }
         let context = self.contexts[(consumer % self.contexts.len() as u64) as usize].load(Ordering::Relaxed);
@@ -94,18 +95,54 @@ impl RqShared {
     }
 
     /// Tells whether [`RqShared::take_flushed`] would give something.
-    pub(crate) fn has_flushed(&self) -> bool {
-        self.is_stopped.load(Ordering::SeqCst) && self.producer.load(Ordering::SeqCst) != self.consumer.load(Ordering::Relaxed)
+    fn has_flushed(&self) -> bool {
+        self.is_stopped.load(Ordering::Acquire) && self.producer.load(Ordering::Acquire) != self.consumer.load(Ordering::Relaxed)
     }
 
     /// Notes that nobody posts any more.
     pub(crate) fn detach(&self) {
-        self.is_detached.store(true, Ordering::SeqCst);
+        self.is_detached.store(true, Ordering::Release);
     }
 
     /// Tells whether nobody posts any more and everything was polled.
     pub(crate) fn is_over(&self) -> bool {
-        self.is_detached.load(Ordering::SeqCst) && self.producer.load(Ordering::SeqCst) == self.consumer.load(Ordering::Relaxed)
+        self.is_detached.load(Ordering::Acquire) && self.producer.load(Ordering::Acquire) == self.consumer.load(Ordering::Relaxed)
+    }
+}
+
+/// Tells a CQ that some receive queue may have flushed receives to give.
+#[derive(Debug, Default)]
+pub(crate) struct FlushSignal(AtomicBool);
+
+impl FlushSignal {
+    /// To be called behind the post or the stop that there is something to tell of.
+    pub(crate) fn raise(&self) {
+        // A read-modify-write, so that who takes it down sees what all did who raised it, not the last of them alone.
+        self.0.swap(true, Ordering::AcqRel);
+    }
+
+    pub(crate) fn is_raised(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// Moves flushed receives into `out`, returns how many, and forgets the queues that are over. For the poller alone.
+    pub(crate) fn take_flushed(&self, receivers: &mut Vec<Arc<RqShared>>, out: &mut [Completion]) -> usize {
+        // Before the look: a receive that is posted after it, into a queue that is stopped, raises it again. A read-modify-write, so that
+        // the look sees what was raised until now.
+        self.0.swap(false, Ordering::AcqRel);
+        let mut filled = 0;
+        for receiver in receivers.iter() {
+            while filled < out.len() {
+                let Some(completion) = receiver.take_flushed() else { break };
+                out[filled] = completion;
+                filled += 1;
+            }
+        }
+        if receivers.iter().any(|receiver| receiver.has_flushed()) {
+            self.raise();
+        }
+        receivers.retain(|receiver| !receiver.is_over());
+        filled
     }
 }
 

@@ -87,12 +87,18 @@ pub(crate) struct SqShared {
     ring: Ring,
     /// The QP's state, written by commands and events, read by the poster.
     state: AtomicU8,
+    /// Somebody posts.
+    has_poster: AtomicBool,
     /// Requests, by slot.
     slots: Box<[Slot]>,
     /// Requests ever posted. Written by the poster.
     producer: AtomicU64,
-    /// Requests ever shown to the card. Written by whoever rings.
+    /// Requests up to the last one whose doorbell may wait. Written by the poster.
+    deferred: AtomicU64,
+    /// Requests ever shown to the card by the poster, who notes it before it rings.
     rung: AtomicU64,
+    /// Requests ever shown to the card by those who put the QP in error, who note it before they ring.
+    rung_by_flush: AtomicU64,
     /// Requests up to the last one whose completion was polled. Only grows; written under the CQ's lock.
     completed: AtomicU64,
     /// Requests whose slots are free again. Only grows.
@@ -108,9 +114,12 @@ impl SqShared {
             depth: depth.into(),
             ring,
             state: AtomicU8::new(QpState::Reset as u8),
+            has_poster: AtomicBool::new(false),
             slots: (0..ring.depth()).map(|_| Slot::default()).collect(),
             producer: AtomicU64::new(0),
+            deferred: AtomicU64::new(0),
             rung: AtomicU64::new(0),
+            rung_by_flush: AtomicU64::new(0),
             completed: AtomicU64::new(0),
             freed: AtomicU64::new(0),
         }
@@ -126,35 +135,45 @@ impl SqShared {
 
     pub(crate) fn state(&self) -> QpState {
         // Only states are ever stored; the fallback is the one in which nothing can be posted.
-        QpState::try_from(self.state.load(Ordering::SeqCst)).unwrap_or(QpState::Error)
+        QpState::try_from(self.state.load(Ordering::Acquire)).unwrap_or(QpState::Error)
     }
 
     /// Takes the state `next`, unless an error came in between, out of which nothing leads. Returns whether it did.
     pub(crate) fn advance(&self, next: QpState) -> bool {
         let error = QpState::Error as u8;
-        self.state.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |old| (old != error).then_some(next as u8)).is_ok()
+        self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| (old != error).then_some(next as u8)).is_ok()
     }
 
-    /// Stops posting and shows deferred requests to the card, so that it flushes them too.
+    /// Stops posting and shows deferred requests to the card, so that it flushes them too. Any other request was or will be rung for.
     ///
-    /// May run while another thread posts: the store of the state and the load of the producer here,
-    /// the store of the producer and the load of the state in a deferred post, are all sequentially
-    /// consistent, so at least one of the two threads sees the other and rings.
+    /// May run while another thread posts. Here the state is stored and then `deferred` read, in a deferred post `deferred` is stored
+    /// and then the state read. All accesses of `deferred` are read-modify-writes, of which one is the first: either it is the post's,
+    /// and its index is seen here, or it is this one, and the post sees the state. So at least one of them rings.
     pub(crate) fn enter_error(&self, bar: &dyn Bar) {
-        self.state.store(QpState::Error as u8, Ordering::SeqCst);
-        let producer = self.producer.load(Ordering::SeqCst);
-        if self.rung.fetch_max(producer, Ordering::SeqCst) < producer {
-            self.ring_for(bar, producer);
+        self.state.store(QpState::Error as u8, Ordering::Release);
+        let mut shown = self.deferred.fetch_add(0, Ordering::AcqRel);
+        if self.rung.load(Ordering::Acquire) >= shown || self.rung_by_flush.fetch_max(shown, Ordering::AcqRel) >= shown {
+            return;
+        }
+        loop {
+            self.ring_for(bar, shown);
+            // Somebody may have rung for a later request before this doorbell, which then takes the card's index back. The later
+            // index was noted before it was rung for, so if this doorbell overtook one, it is seen behind this fence.
+            fence(Ordering::SeqCst);
+            let latest = self.rung.load(Ordering::Acquire).max(self.rung_by_flush.load(Ordering::Acquire));
+            if latest <= shown {
+                return;
+            }
+            shown = latest;
         }
     }
 
-    /// Makes a request known whose doorbell may wait, and rings if the QP went to error since the poster
-    /// looked: the flush may have read the producer before. The counterpart of [`SqShared::enter_error`].
-    fn publish_deferred(&self, bar: &dyn Bar, producer: u64) {
-        self.producer.store(producer, Ordering::SeqCst);
-        if self.state() != QpState::Rts && self.rung.fetch_max(producer, Ordering::SeqCst) < producer {
-            self.ring_for(bar, producer);
-        }
+    /// Notes a request whose doorbell may wait. Returns whether it may: not if the QP went to error since the poster looked, for the
+    /// flush may have looked before. The counterpart of [`SqShared::enter_error`].
+    #[inline]
+    fn defer(&self, producer: u64) -> bool {
+        self.deferred.swap(producer, Ordering::AcqRel);
+        self.state() == QpState::Rts
     }
 
     /// Tells whether requests were posted that are neither polled nor known to be done.
@@ -193,6 +212,7 @@ impl SqShared {
         self.freed.fetch_max(self.completed.load(Ordering::Relaxed), Ordering::Release);
     }
 
+    #[inline]
     fn ring_for(&self, bar: &dyn Bar, producer: u64) {
         // The card fetches what the doorbell names: entries first. Pairs with the card's read of the ring after
         // the doorbell has reached it.
@@ -201,39 +221,145 @@ impl SqShared {
     }
 }
 
-/// The send queue of a QP, for the one who posts. Holds the QP: it must be dropped for the QP to close.
-pub struct SendQueue {
-    qp: Arc<Qp>,
+/// The poster's side of the indices. There is one for a queue at a time.
+#[derive(Debug)]
+pub(crate) struct Poster {
     shared: Arc<SqShared>,
-    memory: DmaBuffer,
-    /// Bytes of a slot.
-    slot_bytes: usize,
-    max_sges: u32,
-    max_inline_bytes: u32,
-    max_message_bytes: u64,
+    /// Requests ever posted.
     producer: u64,
     /// Requests whose slots are known to be free.
     freed: u64,
 }
 
+impl Poster {
+    /// Begins to post where the last one ended, unless somebody posts.
+    pub(crate) fn take(shared: &Arc<SqShared>) -> Option<Self> {
+        // Pairs with the release of the last poster, whose entries and indices this one goes on with.
+        if shared.has_poster.swap(true, Ordering::Acquire) {
+            return None;
+        }
+        Some(Self {
+            producer: shared.producer.load(Ordering::Relaxed),
+            freed: shared.freed.load(Ordering::Acquire),
+            shared: Arc::clone(shared),
+        })
+    }
+
+    /// Ends posting. Each deferred request was posted with success, so each must complete: they are shown to the card.
+    pub(crate) fn give_back<'a>(&mut self, bar: impl FnOnce() -> &'a dyn Bar) {
+        self.ring(bar);
+        self.shared.has_poster.store(false, Ordering::Release);
+    }
+
+    /// Returns the slot of the next request, if one is free. `progress` reads the index in the progress record.
+    #[inline]
+    pub(crate) fn free_slot(&mut self, progress: impl FnOnce() -> Option<u16>) -> Option<usize> {
+        if self.producer - self.freed >= self.shared.depth {
+            self.reclaim(progress);
+            if self.producer - self.freed >= self.shared.depth {
+                return None;
+            }
+        }
+        Some(self.shared.ring.slot(self.producer as u32) as usize)
+    }
+
+    /// Makes the request known that lies in `slot`, and shows it to the card unless it may be deferred.
+    #[inline]
+    pub(crate) fn publish<'a>(&mut self, slot: usize, context: u64, flags: WriteFlags, bar: impl FnOnce() -> &'a dyn Bar) {
+        if let Some(kept) = self.shared.slots.get(slot) {
+            kept.context.store(context, Ordering::Relaxed);
+            kept.is_silent.store(flags.contains(WriteFlags::SILENT_SUCCESS), Ordering::Relaxed);
+        }
+        self.producer += 1;
+        // Before the doorbell: the poller may see the completion at once and looks for the request below this index.
+        self.shared.producer.store(self.producer, Ordering::Release);
+        if !flags.contains(WriteFlags::DEFER) {
+            self.ring_now(bar());
+        } else if !self.shared.defer(self.producer) {
+            self.ring(bar);
+        }
+    }
+
+    /// Shows all requests to the card that it was not shown yet.
+    pub(crate) fn ring<'a>(&self, bar: impl FnOnce() -> &'a dyn Bar) {
+        let rung = self.shared.rung.load(Ordering::Relaxed).max(self.shared.rung_by_flush.load(Ordering::Relaxed));
+        if rung < self.producer {
+            self.ring_now(bar());
+        }
+    }
+
+    #[inline]
+    fn ring_now(&self, bar: &dyn Bar) {
+        // No read-modify-write: nobody but the poster writes it, and a locked instruction would wait for the last doorbell to leave.
+        self.shared.rung.store(self.producer, Ordering::Release);
+        self.shared.ring_for(bar, self.producer);
+    }
+
+    /// Returns how many requests can be posted now.
+    pub(crate) fn free_slots(&mut self, progress: impl FnOnce() -> Option<u16>) -> u32 {
+        self.reclaim(progress);
+        (self.shared.depth - (self.producer - self.freed)) as u32
+    }
+
+    /// Learns which slots are free: from polled completions, then from the progress record.
+    #[cold]
+    fn reclaim(&mut self, progress: impl FnOnce() -> Option<u16>) {
+        // Pairs with the release of the poller, which has read the contexts that will be overwritten.
+        self.freed = self.freed.max(self.shared.freed.load(Ordering::Acquire));
+        let outstanding = self.producer - self.freed;
+        if outstanding == 0 {
+            return;
+        }
+        let Some(consumer) = progress() else { return };
+        // Pairs with the card's order: it writes the record when it has read the requests, which will be overwritten.
+        fence(Ordering::Acquire);
+        let behind = u64::from((self.producer as u16).wrapping_sub(consumer));
+        // An older record than the last completion that was polled, or nonsense: nothing to learn.
+        if behind >= outstanding {
+            return;
+        }
+        let done = self.producer - behind;
+        let is_silent = |index: u64| {
+            let slot = self.shared.slots.get(self.shared.ring.slot(index as u32) as usize);
+            slot.is_some_and(|slot| slot.is_silent.load(Ordering::Relaxed))
+        };
+        while self.freed < done && is_silent(self.freed) {
+            self.freed += 1;
+        }
+        self.shared.freed.fetch_max(self.freed, Ordering::Release);
+    }
+}
+
+/// The send queue of a QP, for the one who posts. Holds the QP: it must be dropped for the QP to close.
+pub struct SendQueue {
+    qp: Arc<Qp>,
+    poster: Poster,
+    memory: DmaBuffer,
+    /// Bytes of a slot.
+    slot_bytes: usize,
+    progress_offset: usize,
+    max_sges: u32,
+    max_inline_bytes: u32,
+    max_message_bytes: u64,
+}
+
 impl std::fmt::Debug for SendQueue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "SendQueue(QP {}, {} posted, {} done)", self.shared.qpn, self.producer, self.freed)
+        write!(f, "SendQueue(QP {}, {} posted, {} done)", self.qp.qpn(), self.poster.producer, self.poster.freed)
     }
 }
 
 impl SendQueue {
-    pub(crate) fn new(qp: Arc<Qp>, shared: Arc<SqShared>, memory: DmaBuffer, slot_bytes: usize) -> Self {
+    pub(crate) fn new(qp: Arc<Qp>, poster: Poster, memory: DmaBuffer, slot_bytes: usize) -> Self {
         let options = qp.options();
         let info = qp.pd().adapter().info();
         Self {
             max_sges: options.send_sges,
             max_inline_bytes: options.inline_bytes,
             max_message_bytes: info.max_message_bytes.into(),
-            producer: shared.producer.load(Ordering::Acquire),
-            freed: shared.freed.load(Ordering::Acquire),
+            progress_offset: progress_offset(poster.shared.ring, slot_bytes),
+            poster,
             qp,
-            shared,
             memory,
             slot_bytes,
         }
@@ -253,8 +379,10 @@ impl SendQueue {
     /// requests to the card: [`Error::NotConnected`], [`Error::QueueFull`], [`Error::BadFlags`] (also for
     /// [`WriteFlags::INLINE`]), [`Error::TooManySges`], [`Error::MessageTooLong`].
     pub fn write(&mut self, context: u64, sges: &[Sge], remote_va: u64, rkey: u32, flags: WriteFlags) -> Result<(), Error> {
-        let outcome = self.post_regions(context, sges, remote_va, rkey, flags);
-        self.posted(outcome, flags)
+        match self.post_regions(context, sges, remote_va, rkey, flags) {
+            Ok(()) => Ok(()),
+            Err(error) => self.refuse(error),
+        }
     }
 
     /// Posts an RDMA WRITE of the bytes of `pieces`, in their order. They are copied into the request, so their memory is free
@@ -276,32 +404,27 @@ impl SendQueue {
         rkey: u32,
         flags: WriteFlags,
     ) -> Result<(), Error> {
-        let outcome = self.post_bytes(context, pieces, remote_va, rkey, flags);
-        self.posted(outcome, flags)
+        match self.post_bytes(context, pieces, remote_va, rkey, flags) {
+            Ok(()) => Ok(()),
+            Err(error) => self.refuse(error),
+        }
     }
 
-    /// Rings, unless the doorbell may wait. Also on failure: NDK has deferred requests handed over before a failing post returns.
-    #[inline]
-    fn posted(&mut self, outcome: Result<(), Error>, flags: WriteFlags) -> Result<(), Error> {
-        if outcome.is_err() || !flags.contains(WriteFlags::DEFER) {
-            self.ring_doorbell();
-        }
-        outcome
+    /// Fails a post. NDK has deferred requests handed over before a failing post returns.
+    #[cold]
+    fn refuse(&mut self, error: Error) -> Result<(), Error> {
+        self.ring_doorbell();
+        Err(error)
     }
 
     /// Shows deferred requests to the card, if there are any.
     pub fn ring_doorbell(&mut self) {
-        if self.shared.rung.load(Ordering::Relaxed) < self.producer {
-            // No read-modify-write: nobody else knows of a later request than the poster does.
-            self.shared.rung.store(self.producer, Ordering::Relaxed);
-            self.shared.ring_for(self.qp.pd().adapter().bar(), self.producer);
-        }
+        self.poster.ring(|| self.qp.pd().adapter().bar());
     }
 
     /// Returns how many requests can be posted now, by completions that were polled and by the card's progress record.
     pub fn free_slots(&mut self) -> u32 {
-        self.reclaim();
-        (self.shared.depth - (self.producer - self.freed)) as u32
+        self.poster.free_slots(|| read_progress(&self.memory, self.progress_offset))
     }
 
     fn post_regions(&mut self, context: u64, sges: &[Sge], remote_va: u64, rkey: u32, flags: WriteFlags) -> Result<(), Error> {
@@ -365,9 +488,10 @@ impl SendQueue {
 
     #[inline]
     fn check(&self, what: &'static str, flags: WriteFlags, known: WriteFlags) -> Result<(), Error> {
-        let state = self.shared.state();
+        let shared = &self.poster.shared;
+        let state = shared.state();
         if state != QpState::Rts {
-            return Err(Error::NotConnected { qpn: self.shared.qpn, state });
+            return Err(Error::NotConnected { qpn: shared.qpn, state });
         }
         if flags.0 & !known.0 != 0 {
             return Err(Error::BadFlags { what, flags: flags.0, known: known.0 });
@@ -378,63 +502,29 @@ impl SendQueue {
     /// Returns the slot of the next request, if one is free.
     #[inline]
     fn free_slot(&mut self) -> Result<usize, Error> {
-        if self.producer - self.freed >= self.shared.depth {
-            self.reclaim();
-            if self.producer - self.freed >= self.shared.depth {
-                return Err(Error::QueueFull { queue: "send", qpn: self.shared.qpn, depth: self.shared.depth as u32 });
-            }
+        match self.poster.free_slot(|| read_progress(&self.memory, self.progress_offset)) {
+            Some(slot) => Ok(slot),
+            None => Err(Error::QueueFull { queue: "send", qpn: self.qp.qpn(), depth: self.poster.shared.depth as u32 }),
         }
-        Ok(self.shared.ring.slot(self.producer as u32) as usize)
     }
 
     /// Makes the request known that lies in `slot`.
     #[inline]
     fn publish(&mut self, slot: usize, context: u64, flags: WriteFlags) {
-        if let Some(kept) = self.shared.slots.get(slot) {
-            kept.context.store(context, Ordering::Relaxed);
-            kept.is_silent.store(flags.contains(WriteFlags::SILENT_SUCCESS), Ordering::Relaxed);
-        }
-        self.producer += 1;
-        // Before the doorbell: the poller may see the completion at once and looks for the request below this index.
-        if flags.contains(WriteFlags::DEFER) {
-            self.shared.publish_deferred(self.qp.pd().adapter().bar(), self.producer);
-        } else {
-            self.shared.producer.store(self.producer, Ordering::Release);
-        }
-    }
-
-    /// Learns which slots are free: from polled completions, then from the progress record.
-    fn reclaim(&mut self) {
-        // Pairs with the release of the poller, which has read the contexts that will be overwritten.
-        self.freed = self.freed.max(self.shared.freed.load(Ordering::Acquire));
-        let outstanding = self.producer - self.freed;
-        if outstanding == 0 {
-            return;
-        }
-        let Ok(progress) = self.memory.read::<SqProgress>(progress_offset(self.shared.ring, self.slot_bytes)) else { return };
-        let behind = u64::from((self.producer as u16).wrapping_sub(progress.consumer.get() as u16));
-        // An older record than the last completion that was polled, or nonsense: nothing to learn.
-        if behind >= outstanding {
-            return;
-        }
-        let done = self.producer - behind;
-        let is_silent = |index: u64| {
-            let slot = self.shared.slots.get(self.shared.ring.slot(index as u32) as usize);
-            slot.is_some_and(|slot| slot.is_silent.load(Ordering::Relaxed))
-        };
-        while self.freed < done && is_silent(self.freed) {
-            self.freed += 1;
-        }
-        self.shared.freed.fetch_max(self.freed, Ordering::Release);
+        self.poster.publish(slot, context, flags, || self.qp.pd().adapter().bar());
     }
 }
 
 impl Drop for SendQueue {
     fn drop(&mut self) {
-        // Each deferred request was posted with success, so each must complete.
-        self.ring_doorbell();
-        self.qp.give_back_send_queue();
+        self.poster.give_back(|| self.qp.pd().adapter().bar());
     }
+}
+
+/// Returns the index in the progress record: requests before it are done.
+fn read_progress(memory: &DmaBuffer, offset: usize) -> Option<u16> {
+    let progress: SqProgress = memory.read(offset).ok()?;
+    Some(progress.consumer.get() as u16)
 }
 
 /// Returns a request without data.
@@ -480,6 +570,8 @@ const _: () = assert!(MAX_INLINE <= u8::MAX as usize, "the length of inline data
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use super::*;
     use crate::mock::MockBar;
 
@@ -492,23 +584,57 @@ mod tests {
 
     #[test]
     fn a_deferred_post_that_a_flush_overtook_rings_for_itself() {
-        let (bar, shared) = (MockBar::default(), connected());
+        let (bar, shared) = (MockBar::default(), Arc::new(connected()));
+        let mut poster = Poster::take(&shared).unwrap();
         // The flush sees no request, so it has nothing to ring for.
         shared.enter_error(&bar);
         bar.expect_write(Doorbell::Sq.offset(3), 1);
-        shared.publish_deferred(&bar, 1);
+        poster.publish(0, 0, WriteFlags::DEFER, || &bar);
         bar.verify();
     }
 
     #[test]
-    fn a_flush_behind_a_deferred_post_rings_for_it() {
-        let (bar, shared) = (MockBar::default(), connected());
-        shared.publish_deferred(&bar, 2);
+    fn a_flush_behind_deferred_posts_rings_for_them() {
+        let (bar, shared) = (MockBar::default(), Arc::new(connected()));
+        let mut poster = Poster::take(&shared).unwrap();
+        poster.publish(0, 0, WriteFlags::DEFER, || &bar);
+        poster.publish(1, 0, WriteFlags::DEFER, || &bar);
         bar.expect_write(Doorbell::Sq.offset(3), 2);
         shared.enter_error(&bar);
-        // Once: a second error finds everything rung for.
+        // Once: a second error, and the poster, find everything rung for.
         shared.enter_error(&bar);
+        poster.ring(|| &bar);
         bar.verify();
+    }
+
+    /// A BAR on which the poster rings for another request just before the flush's first doorbell arrives.
+    struct Overtaken {
+        poster: Mutex<Option<Poster>>,
+        doorbells: Mutex<Vec<u32>>,
+    }
+
+    impl Bar for Overtaken {
+        fn read32(&self, _: u32) -> u32 {
+            0
+        }
+
+        fn write32(&self, _: u32, value: u32) {
+            let poster = crate::lock(&self.poster).take();
+            if let Some(mut poster) = poster {
+                poster.publish(1, 0, WriteFlags::NONE, || self);
+            }
+            crate::lock(&self.doorbells).push(value);
+        }
+    }
+
+    #[test]
+    fn a_doorbell_of_a_flush_that_the_poster_overtook_is_followed_by_the_later_index() {
+        let shared = Arc::new(connected());
+        let mut poster = Poster::take(&shared).unwrap();
+        poster.publish(0, 0, WriteFlags::DEFER, || unreachable!());
+        let bar = Overtaken { poster: Mutex::new(Some(poster)), doorbells: Mutex::default() };
+        shared.enter_error(&bar);
+        assert_eq!(*crate::lock(&bar.doorbells), [2, 1, 2], "the card takes what comes last");
     }
 
     #[test]
