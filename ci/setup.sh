@@ -33,13 +33,18 @@ if [ "${1:-}" = synth ]; then
     has python3 || missing+=(python3)
     has_venv || missing+=(python3-venv)
 fi
-# What is good to have: shows the capture of the demo, and decodes frames in a test that is left out without it, but not in CI.
+# What is good to have: tshark shows the capture of the demo and decodes frames in a test, valgrind counts the instructions of a post in
+# another. The tests are left out without them, but not in CI.
 optional=()
-if [ "${CI:-}" = true ]; then
-    has tshark || missing+=(tshark)
-else
-    has tshark || optional+=(tshark)
-fi
+for tool in tshark valgrind; do
+    if has "$tool"; then
+        continue
+    elif [ "${CI:-}" = true ]; then
+        missing+=("$tool")
+    else
+        optional+=("$tool")
+    fi
+done
 
 as_root=()
 may_install=no
@@ -72,7 +77,7 @@ if [ ${#missing[@]} -gt 0 ]; then
     fi
 fi
 if [ ${#optional[@]} -gt 0 ] && [ "$may_install" = yes ]; then
-    install "${optional[@]}" || echo "setup: going on without ${optional[*]}; the demo's capture can't be shown, and a test that needs it is left out" >&2
+    install "${optional[@]}" || echo "setup: going on without ${optional[*]}; what needs it (the demo's capture, a test) is left out" >&2
 fi
 
 version=$("$verilator" --version | awk '{ print $2 }')

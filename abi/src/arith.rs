@@ -47,18 +47,19 @@ pub const fn packets(len_bytes: u32, mtu_bytes: u32) -> u32 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ring {
     log_depth: u8,
+    mask: u32,
 }
 
 impl Ring {
     /// Returns a ring of `1 << log_depth` slots.
     pub const fn new(log_depth: u8) -> Self {
-        Self { log_depth }
+        Self { log_depth, mask: (1 << log_depth) - 1 }
     }
 
     /// Returns the smallest ring with at least `slots` slots.
     pub const fn with_slots(slots: u32) -> Self {
         let slots = if slots == 0 { 1 } else { slots };
-        Self { log_depth: slots.next_power_of_two().trailing_zeros() as u8 }
+        Self::new(slots.next_power_of_two().trailing_zeros() as u8)
     }
 
     /// Returns log2 of the number of slots.
@@ -73,7 +74,7 @@ impl Ring {
 
     /// Returns the slot that a free-running index names.
     pub const fn slot(self, index: u32) -> u32 {
-        index & (self.depth() - 1)
+        index & self.mask
     }
 
     /// Returns the phase bit of an index: 1 on the first lap, 0 on the second, and so on, so that

@@ -92,6 +92,32 @@ pub struct SqWqe {
 }
 const _: () = assert!(size_of::<SqWqe>() == SQ_UNIT);
 
+impl SqWqe {
+    /// Returns the request as the words in memory that its bytes are. Field by field, so that a compiler keeps a request that it has
+    /// just made in registers.
+    #[inline]
+    pub fn words(&self) -> [u64; SQ_UNIT / 8] {
+        let [r0, r1, r2, r3] = self.reserved0;
+        let [k0, k1, k2, k3] = self.rkey.to_bytes();
+        let [p0, p1, p2, p3, q0, q1, q2, q3, q4, q5, q6, q7] = self.reserved1;
+        let lengths = self.sge.map(|sge| {
+            let ([a0, a1, a2, a3], [b0, b1, b2, b3]) = (sge.len_bytes.to_bytes(), sge.lkey.to_bytes());
+            [a0, a1, a2, a3, b0, b1, b2, b3]
+        });
+        [
+            [self.opcode, self.flags, self.sges, self.inline_bytes, r0, r1, r2, r3],
+            self.remote_va.to_bytes(),
+            [k0, k1, k2, k3, p0, p1, p2, p3],
+            [q0, q1, q2, q3, q4, q5, q6, q7],
+            self.sge[0].va.to_bytes(),
+            lengths[0],
+            self.sge[1].va.to_bytes(),
+            lengths[1],
+        ]
+        .map(u64::from_ne_bytes)
+    }
+}
+
 /// Second unit of a send request, of QPs whose requests have two units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -482,6 +508,13 @@ mod tests {
         assert_eq!(bytes[8..20], [0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, 0xDD, 0xCC, 0xBB, 0xAA]);
         assert_eq!((bytes[32], bytes[40], bytes[44], bytes[48], bytes[56], bytes[60]), (0x10, 0x20, 0x30, 0x40, 0x50, 0x60));
         assert_eq!(SqWqe::read_from_bytes(bytes).unwrap(), wqe);
+    }
+
+    #[test]
+    fn the_words_of_a_request_are_its_bytes() {
+        let bytes: [u8; SQ_UNIT] = core::array::from_fn(|index| index as u8 + 1);
+        let wqe = SqWqe::read_from_bytes(&bytes).unwrap();
+        assert_eq!(wqe.words().as_bytes(), bytes);
     }
 
     #[test]

@@ -429,6 +429,7 @@ impl Adapter {
         count
     }
 
+    #[inline]
     pub(crate) fn bar(&self) -> &dyn Bar {
         self.device.bar()
     }

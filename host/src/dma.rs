@@ -106,6 +106,7 @@ impl DmaBuffer {
     }
 
     /// Returns a copy of the value at `offset`, or [`Error::OutOfBounds`].
+    #[inline]
     pub fn read<T: FromBytes + IntoBytes>(&self, offset: usize) -> Result<T, Error> {
         let mut value = <T as FromZeros>::new_zeroed();
         self.copy_out(offset, value.as_mut_bytes())?;
@@ -113,49 +114,36 @@ impl DmaBuffer {
     }
 
     /// Writes a value at `offset`, or fails with [`Error::OutOfBounds`] and writes nothing.
+    #[inline]
     pub fn write<T: IntoBytes + Immutable>(&self, offset: usize, value: &T) -> Result<(), Error> {
         self.copy_in(offset, value.as_bytes())
     }
 
     /// Copies bytes out of the buffer, or fails with [`Error::OutOfBounds`].
+    #[inline]
     pub fn copy_out(&self, offset: usize, to: &mut [u8]) -> Result<(), Error> {
-        let mut from = self.at(offset, to.len())?.as_ptr();
-        let mut rest = to;
-        while !rest.is_empty() {
-            // SAFETY: `at` checked that `rest.len()` bytes at `from` are inside the buffer, and both advance together.
-            // Eight bytes are read only if that many are left and the address is aligned for them.
-            unsafe {
-                if from as usize % 8 == 0 && rest.len() >= 8 {
-                    let word = AtomicU64::from_ptr(from.cast()).load(Ordering::Relaxed);
-                    rest[..8].copy_from_slice(&word.to_ne_bytes());
-                    rest = &mut rest[8..];
-                    from = from.add(8);
-                } else {
-                    rest[0] = AtomicU8::from_ptr(from).load(Ordering::Relaxed);
-                    rest = &mut rest[1..];
-                    from = from.add(1);
-                }
+        let from = self.at(offset, to.len())?.as_ptr();
+        // SAFETY: `at` checked that as many bytes at `from` are inside the buffer; aligned as the function wants it.
+        unsafe {
+            if from as usize % 8 == 0 {
+                load_aligned(from, to);
+            } else {
+                load_unaligned(from, to);
             }
         }
         Ok(())
     }
 
     /// Copies bytes into the buffer, or fails with [`Error::OutOfBounds`] and copies nothing.
+    #[inline]
     pub fn copy_in(&self, offset: usize, from: &[u8]) -> Result<(), Error> {
-        let mut to = self.at(offset, from.len())?.as_ptr();
-        let mut rest = from;
-        while !rest.is_empty() {
-            // SAFETY: as in `copy_out`.
-            unsafe {
-                if let (0, Some((word, tail))) = (to as usize % 8, rest.split_first_chunk::<8>()) {
-                    AtomicU64::from_ptr(to.cast()).store(u64::from_ne_bytes(*word), Ordering::Relaxed);
-                    rest = tail;
-                    to = to.add(8);
-                } else {
-                    AtomicU8::from_ptr(to).store(rest[0], Ordering::Relaxed);
-                    rest = &rest[1..];
-                    to = to.add(1);
-                }
+        let to = self.at(offset, from.len())?.as_ptr();
+        // SAFETY: as in `copy_out`.
+        unsafe {
+            if to as usize % 8 == 0 {
+                store_aligned(to, from);
+            } else {
+                store_unaligned(to, from);
             }
         }
         Ok(())
@@ -180,8 +168,9 @@ impl DmaBuffer {
     }
 
     /// Returns the address of byte `offset`, checked for `len` bytes.
+    #[inline]
     fn at(&self, offset: usize, len: usize) -> Result<NonNull<u8>, Error> {
-        if offset > self.len || len > self.len - offset {
+        if self.len.checked_sub(len).is_none_or(|last| offset > last) {
             return Err(Error::OutOfBounds { offset, len_bytes: len, size_bytes: self.len });
         }
         // SAFETY: `offset` is at most the length of the memory that `owner` keeps valid.
@@ -193,6 +182,138 @@ impl fmt::Debug for DmaBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "DmaBuffer({} bytes at {:#x})", self.len, self.iova)
     }
+}
+
+/// A buffer as an array of [`Units::BYTES`] bytes each: what entries of a send queue are written into.
+///
+/// Size and alignment are checked once, so that a write is one comparison and eight stores.
+#[derive(Clone, Debug)]
+pub struct Units {
+    buffer: DmaBuffer,
+    count: usize,
+}
+
+impl Units {
+    /// Bytes of a unit.
+    pub const BYTES: usize = 64;
+
+    /// Makes units of a buffer; what is left behind the last whole one stays unused. Fails with [`Error::OutOfMemory`] if it is not aligned for words.
+    pub fn new(buffer: DmaBuffer) -> Result<Self, Error> {
+        if buffer.ptr.as_ptr() as usize % align_of::<u64>() != 0 {
+            return Err(Error::OutOfMemory { len_bytes: buffer.len, align: align_of::<u64>() });
+        }
+        Ok(Self { count: buffer.len / Self::BYTES, buffer })
+    }
+
+    /// Returns the buffer.
+    pub fn buffer(&self) -> &DmaBuffer {
+        &self.buffer
+    }
+
+    /// Writes a unit, or fails with [`Error::OutOfBounds`] and writes nothing. The words come by value: a caller who has just made them
+    /// keeps them in registers.
+    #[inline]
+    pub fn write(&self, unit: usize, words: [u64; Self::BYTES / 8]) -> Result<(), Error> {
+        if unit >= self.count {
+            return Err(Error::OutOfBounds {
+                offset: unit.saturating_mul(Self::BYTES),
+                len_bytes: Self::BYTES,
+                size_bytes: self.buffer.len,
+            });
+        }
+        for (index, word) in words.into_iter().enumerate() {
+            // SAFETY: the buffer has `count` units and begins at a multiple of eight, and this is word `index` of unit `unit`.
+            unsafe {
+                let place = self.buffer.ptr.as_ptr().add(unit * Self::BYTES + index * 8);
+                AtomicU64::from_ptr(place.cast()).store(word, Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns a copy of the value at the beginning of a unit, or [`Error::OutOfBounds`].
+    pub fn read<T: FromBytes + IntoBytes>(&self, unit: usize) -> Result<T, Error> {
+        self.buffer.read(unit.saturating_mul(Self::BYTES))
+    }
+}
+
+/// Copies to `to` from shared memory, a word at a time.
+///
+/// # Safety
+/// As many bytes at `from` are valid for atomic reads, and `from` is a multiple of eight.
+#[inline]
+unsafe fn load_aligned(from: *mut u8, to: &mut [u8]) {
+    let mut words = to.chunks_exact_mut(8);
+    let mut place = from;
+    for word in &mut words {
+        // SAFETY: the caller vouches for eight bytes for each eight of `to`, and steps of eight keep the alignment.
+        unsafe {
+            word.copy_from_slice(&AtomicU64::from_ptr(place.cast()).load(Ordering::Relaxed).to_ne_bytes());
+            place = place.add(8);
+        }
+    }
+    for byte in words.into_remainder() {
+        // SAFETY: what is left of `to` is left of the range.
+        unsafe {
+            *byte = AtomicU8::from_ptr(place).load(Ordering::Relaxed);
+            place = place.add(1);
+        }
+    }
+}
+
+/// Copies to `to` from shared memory: bytes up to a multiple of eight, then words.
+///
+/// # Safety
+/// As many bytes at `from` are valid for atomic reads.
+#[cold]
+unsafe fn load_unaligned(from: *mut u8, to: &mut [u8]) {
+    let (head, rest) = to.split_at_mut(to.len().min(8 - from as usize % 8));
+    for (index, byte) in head.iter_mut().enumerate() {
+        // SAFETY: `head` is the beginning of the range.
+        *byte = unsafe { AtomicU8::from_ptr(from.add(index)).load(Ordering::Relaxed) };
+    }
+    // SAFETY: the rest of the range begins behind `head`, at a multiple of eight unless there is none.
+    unsafe { load_aligned(from.add(head.len()), rest) };
+}
+
+/// Copies `from` to shared memory, a word at a time.
+///
+/// # Safety
+/// As many bytes at `to` are valid for atomic writes, and `to` is a multiple of eight.
+#[inline]
+unsafe fn store_aligned(to: *mut u8, from: &[u8]) {
+    let mut rest = from;
+    let mut place = to;
+    while let Some((word, behind)) = rest.split_first_chunk::<8>() {
+        // SAFETY: as in `load_aligned`.
+        unsafe {
+            AtomicU64::from_ptr(place.cast()).store(u64::from_ne_bytes(*word), Ordering::Relaxed);
+            place = place.add(8);
+        }
+        rest = behind;
+    }
+    for byte in rest {
+        // SAFETY: as in `load_aligned`.
+        unsafe {
+            AtomicU8::from_ptr(place).store(*byte, Ordering::Relaxed);
+            place = place.add(1);
+        }
+    }
+}
+
+/// Copies `from` to shared memory: bytes up to a multiple of eight, then words.
+///
+/// # Safety
+/// As many bytes at `to` are valid for atomic writes.
+#[cold]
+unsafe fn store_unaligned(to: *mut u8, from: &[u8]) {
+    let (head, rest) = from.split_at(from.len().min(8 - to as usize % 8));
+    for (index, byte) in head.iter().enumerate() {
+        // SAFETY: as in `load_unaligned`.
+        unsafe { AtomicU8::from_ptr(to.add(index)).store(*byte, Ordering::Relaxed) };
+    }
+    // SAFETY: as in `load_unaligned`.
+    unsafe { store_aligned(to.add(head.len()), rest) };
 }
 
 /// Zeroed memory of this process.
@@ -272,6 +393,20 @@ mod tests {
         drop(buffer);
         part.write(0, &[0xA5u8; 16]).unwrap();
         assert_eq!((part.iova(), part.to_vec()), (0x4028, vec![0xA5; 16]));
+    }
+
+    #[test]
+    fn a_unit_is_written_whole_and_alone() {
+        let units = Units::new(DmaBuffer::on_heap(3 * 64 + 8, 64, 0).unwrap()).unwrap();
+        units.buffer().fill(0, 3 * 64 + 8, 0xEE).unwrap();
+        let words: [u64; 8] = std::array::from_fn(|index| index as u64 + 1);
+        units.write(1, words).unwrap();
+        let bytes = units.buffer().to_vec();
+        assert!(bytes[..64].iter().chain(&bytes[128..]).all(|byte| *byte == 0xEE));
+        assert_eq!((&bytes[64..128], units.read::<[u64; 8]>(1).unwrap()), (words.as_bytes(), words));
+        assert_eq!(units.write(3, words).unwrap_err().to_string(), "bytes 192 to 192 + 64 are outside a buffer of 200 bytes");
+        assert!(units.write(usize::MAX, words).is_err() && units.read::<u64>(usize::MAX).is_err());
+        assert!(Units::new(units.buffer().part(4, 64).unwrap()).is_err());
     }
 
     #[test]

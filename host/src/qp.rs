@@ -12,7 +12,7 @@ use crate::adapter::Adapter;
 use crate::adapter::AdapterInfo;
 use crate::command::{CloseCallback, CloseStatus, Command, CommandResult, Submitted};
 use crate::cq::Cq;
-use crate::dma::DmaBuffer;
+use crate::dma::Units;
 use crate::error::Error;
 use crate::lock;
 use crate::pd::Pd;
@@ -122,7 +122,7 @@ struct Parts {
     options: QpOptions,
     shared: Arc<SqShared>,
     receives: Arc<RqShared>,
-    memory: DmaBuffer,
+    units: Units,
     slot_bytes: usize,
     send_cq: Arc<Cq>,
     receive_cq: Arc<Cq>,
@@ -144,7 +144,7 @@ impl Parts {
         // Before the number is free: completions that were not polled yet must not meet the next QP of that number.
         self.send_cq.detach(qpn);
         self.receive_cq.detach_receiver(&self.receives);
-        self.pd.adapter().retire(|numbers| &mut numbers.qps, qpn, self.memory.clone(), error);
+        self.pd.adapter().retire(|numbers| &mut numbers.qps, qpn, self.units.buffer().clone(), error);
     }
 }
 
@@ -181,10 +181,12 @@ impl Qp {
         let ring = Ring::with_slots(options.send_depth);
         let slot_bytes = sq::slot_bytes(options.send_sges, options.inline_bytes);
         let memory = Arc::clone(adapter.device()).alloc(sq::memory_bytes(ring, slot_bytes), 4096)?;
+        let units = Units::new(memory)?;
+        let iova = units.buffer().iova();
         let qpn = adapter.take_number(|numbers| &mut numbers.qps)?;
         let shared = Arc::new(SqShared::new(qpn, options.context, options.send_depth));
         let receives = Arc::new(RqShared::new(qpn, options.context, options.receive_depth));
-        let progress = memory.iova().wrapping_add(sq::progress_offset(ring, slot_bytes) as u64);
+        let progress = iova.wrapping_add(sq::progress_offset(ring, slot_bytes) as u64);
         let latest = CmdQp {
             qpn: qpn.into(),
             state: QpState::Reset as u8,
@@ -194,7 +196,7 @@ impl Qp {
             send_cqn: (send_cq.cqn() as u16).into(),
             receive_cqn: (receive_cq.cqn() as u16).into(),
             sq_psn: options.first_psn.unwrap_or_else(random_psn).into(),
-            sq_address: memory.iova().into(),
+            sq_address: iova.into(),
             progress_address: progress.into(),
             sq_log_depth: ring.log_depth(),
             ..Default::default()
@@ -203,7 +205,7 @@ impl Qp {
             options,
             shared,
             receives,
-            memory,
+            units,
             slot_bytes,
             send_cq: Arc::clone(send_cq),
             receive_cq: Arc::clone(receive_cq),
@@ -287,7 +289,7 @@ impl Qp {
     pub fn take_send_queue(self: &Arc<Self>) -> Option<SendQueue> {
         let parts = &self.parts;
         let poster = Poster::take(&parts.shared)?;
-        Some(SendQueue::new(Arc::clone(self), poster, parts.memory.clone(), parts.slot_bytes))
+        Some(SendQueue::new(Arc::clone(self), poster, parts.units.clone(), parts.slot_bytes))
     }
 
     /// Takes the receive queue: there is one, so this gives nothing while somebody has it.

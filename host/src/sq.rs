@@ -21,7 +21,7 @@ use verbena_abi::regs::Doorbell;
 use zerocopy::IntoBytes;
 
 use crate::device::Bar;
-use crate::dma::DmaBuffer;
+use crate::dma::Units;
 use crate::error::Error;
 use crate::ndk::op_flags;
 use crate::qp::Qp;
@@ -82,6 +82,8 @@ struct Slot {
 #[derive(Debug)]
 pub(crate) struct SqShared {
     qpn: u32,
+    /// Offset of the doorbell.
+    doorbell: u32,
     qp_context: u64,
     depth: u64,
     ring: Ring,
@@ -110,6 +112,7 @@ impl SqShared {
         let ring = Ring::with_slots(depth);
         Self {
             qpn,
+            doorbell: Doorbell::Sq.offset(qpn),
             qp_context,
             depth: depth.into(),
             ring,
@@ -134,8 +137,7 @@ impl SqShared {
     }
 
     pub(crate) fn state(&self) -> QpState {
-        // Only states are ever stored; the fallback is the one in which nothing can be posted.
-        QpState::try_from(self.state.load(Ordering::Acquire)).unwrap_or(QpState::Error)
+        known_state(self.state.load(Ordering::Acquire))
     }
 
     /// Takes the state `next`, unless an error came in between, out of which nothing leads. Returns whether it did.
@@ -173,7 +175,7 @@ impl SqShared {
     #[inline]
     fn defer(&self, producer: u64) -> bool {
         self.deferred.swap(producer, Ordering::AcqRel);
-        self.state() == QpState::Rts
+        self.state.load(Ordering::Acquire) == QpState::Rts as u8
     }
 
     /// Tells whether requests were posted that are neither polled nor known to be done.
@@ -217,7 +219,7 @@ impl SqShared {
         // The card fetches what the doorbell names: entries first. Pairs with the card's read of the ring after
         // the doorbell has reached it.
         fence(Ordering::Release);
-        bar.write32(Doorbell::Sq.offset(self.qpn), producer as u32 & 0xFFFF);
+        bar.write32(self.doorbell, producer as u32 & 0xFFFF);
     }
 }
 
@@ -334,10 +336,11 @@ impl Poster {
 pub struct SendQueue {
     qp: Arc<Qp>,
     poster: Poster,
-    memory: DmaBuffer,
-    /// Bytes of a slot.
-    slot_bytes: usize,
-    progress_offset: usize,
+    units: Units,
+    /// Units of a slot.
+    slot_units: usize,
+    /// Unit of the progress record.
+    progress_unit: usize,
     max_sges: u32,
     max_inline_bytes: u32,
     max_message_bytes: u64,
@@ -350,18 +353,18 @@ impl std::fmt::Debug for SendQueue {
 }
 
 impl SendQueue {
-    pub(crate) fn new(qp: Arc<Qp>, poster: Poster, memory: DmaBuffer, slot_bytes: usize) -> Self {
+    pub(crate) fn new(qp: Arc<Qp>, poster: Poster, units: Units, slot_bytes: usize) -> Self {
         let options = qp.options();
         let info = qp.pd().adapter().info();
         Self {
             max_sges: options.send_sges,
             max_inline_bytes: options.inline_bytes,
             max_message_bytes: info.max_message_bytes.into(),
-            progress_offset: progress_offset(poster.shared.ring, slot_bytes),
+            progress_unit: progress_offset(poster.shared.ring, slot_bytes) / SQ_UNIT,
             poster,
             qp,
-            memory,
-            slot_bytes,
+            units,
+            slot_units: slot_bytes / SQ_UNIT,
         }
     }
 
@@ -378,8 +381,14 @@ impl SendQueue {
     /// A failure posts nothing, makes no completion, leaves the queue working, and shows deferred
     /// requests to the card: [`Error::NotConnected`], [`Error::QueueFull`], [`Error::BadFlags`] (also for
     /// [`WriteFlags::INLINE`]), [`Error::TooManySges`], [`Error::MessageTooLong`].
+    #[inline]
     pub fn write(&mut self, context: u64, sges: &[Sge], remote_va: u64, rkey: u32, flags: WriteFlags) -> Result<(), Error> {
-        match self.post_regions(context, sges, remote_va, rkey, flags) {
+        let outcome = match sges {
+            // What nearly all requests have gets a copy of its own, in which every question about other entries is answered.
+            [one] => self.post_regions(context, std::slice::from_ref(one), remote_va, rkey, flags),
+            other => self.post_any_regions(context, other, remote_va, rkey, flags),
+        };
+        match outcome {
             Ok(()) => Ok(()),
             Err(error) => self.refuse(error),
         }
@@ -424,9 +433,15 @@ impl SendQueue {
 
     /// Returns how many requests can be posted now, by completions that were polled and by the card's progress record.
     pub fn free_slots(&mut self) -> u32 {
-        self.poster.free_slots(|| read_progress(&self.memory, self.progress_offset))
+        self.poster.free_slots(|| read_progress(&self.units, self.progress_unit))
     }
 
+    #[inline(never)]
+    fn post_any_regions(&mut self, context: u64, sges: &[Sge], remote_va: u64, rkey: u32, flags: WriteFlags) -> Result<(), Error> {
+        self.post_regions(context, sges, remote_va, rkey, flags)
+    }
+
+    #[inline(always)]
     fn post_regions(&mut self, context: u64, sges: &[Sge], remote_va: u64, rkey: u32, flags: WriteFlags) -> Result<(), Error> {
         self.check("write from regions", flags, WriteFlags(WriteFlags::ALL.0 & !WriteFlags::INLINE.0))?;
         if sges.len() > self.max_sges as usize {
@@ -438,18 +453,21 @@ impl SendQueue {
             return Err(Error::MessageTooLong { len_bytes, limit: self.max_message_bytes });
         }
         let slot = self.free_slot()?;
-        let (first, more) = sges.split_at(sges.len().min(SGES_ONE_UNIT));
-        let mut wqe = head(flags, remote_va, rkey);
-        wqe.sges = sges.len() as u8;
-        lay_out(&mut wqe.sge, first);
-        self.memory.write(slot * self.slot_bytes, &wqe)?;
-        if !more.is_empty() {
-            let mut unit = SqWqeMore::default();
-            lay_out(&mut unit.sge, more);
-            self.memory.write(slot * self.slot_bytes + SQ_UNIT, &unit)?;
+        if sges.len() > SGES_ONE_UNIT {
+            self.lay_out_more(slot, sges)?;
         }
+        let wqe = SqWqe { sges: sges.len() as u8, sge: [laid_out(sges.first()), laid_out(sges.get(1))], ..head(flags, remote_va, rkey) };
+        self.units.write(slot * self.slot_units, wqe.words())?;
         self.publish(slot, context, flags);
         Ok(())
+    }
+
+    /// Writes the second unit of a request that has one.
+    #[inline(never)]
+    fn lay_out_more(&self, slot: usize, sges: &[Sge]) -> Result<(), Error> {
+        let mut unit = SqWqeMore::default();
+        unit.sge.iter_mut().zip(&sges[SGES_ONE_UNIT..]).for_each(|(entry, sge)| *entry = laid_out(Some(sge)));
+        self.units.write(slot * self.slot_units + 1, zerocopy::transmute!(unit))
     }
 
     fn post_bytes<'a>(
@@ -476,11 +494,11 @@ impl SendQueue {
         }
         let (first, more) = bytes.split_at(INLINE_ONE_UNIT);
         wqe.sge.as_mut_bytes().copy_from_slice(first);
-        self.memory.write(slot * self.slot_bytes, &wqe)?;
+        self.units.write(slot * self.slot_units, wqe.words())?;
         if len_bytes > INLINE_ONE_UNIT as u64 {
             let mut unit = SqWqeMore::default();
             unit.sge.as_mut_bytes().copy_from_slice(more);
-            self.memory.write(slot * self.slot_bytes + SQ_UNIT, &unit)?;
+            self.units.write(slot * self.slot_units + 1, zerocopy::transmute!(unit))?;
         }
         self.publish(slot, context, flags);
         Ok(())
@@ -489,9 +507,9 @@ impl SendQueue {
     #[inline]
     fn check(&self, what: &'static str, flags: WriteFlags, known: WriteFlags) -> Result<(), Error> {
         let shared = &self.poster.shared;
-        let state = shared.state();
-        if state != QpState::Rts {
-            return Err(Error::NotConnected { qpn: shared.qpn, state });
+        let code = shared.state.load(Ordering::Acquire);
+        if code != QpState::Rts as u8 {
+            return Err(Error::NotConnected { qpn: shared.qpn, state: known_state(code) });
         }
         if flags.0 & !known.0 != 0 {
             return Err(Error::BadFlags { what, flags: flags.0, known: known.0 });
@@ -502,7 +520,7 @@ impl SendQueue {
     /// Returns the slot of the next request, if one is free.
     #[inline]
     fn free_slot(&mut self) -> Result<usize, Error> {
-        match self.poster.free_slot(|| read_progress(&self.memory, self.progress_offset)) {
+        match self.poster.free_slot(|| read_progress(&self.units, self.progress_unit)) {
             Some(slot) => Ok(slot),
             None => Err(Error::QueueFull { queue: "send", qpn: self.qp.qpn(), depth: self.poster.shared.depth as u32 }),
         }
@@ -521,9 +539,14 @@ impl Drop for SendQueue {
     }
 }
 
+/// Returns the state of a code. Only states are ever stored; the fallback is the one in which nothing can be posted.
+fn known_state(code: u8) -> QpState {
+    QpState::try_from(code).unwrap_or(QpState::Error)
+}
+
 /// Returns the index in the progress record: requests before it are done.
-fn read_progress(memory: &DmaBuffer, offset: usize) -> Option<u16> {
-    let progress: SqProgress = memory.read(offset).ok()?;
+fn read_progress(units: &Units, unit: usize) -> Option<u16> {
+    let progress: SqProgress = units.read(unit).ok()?;
     Some(progress.consumer.get() as u16)
 }
 
@@ -559,13 +582,15 @@ pub(crate) const fn memory_bytes(ring: Ring, slot_bytes: usize) -> usize {
     progress_offset(ring, slot_bytes) + SQ_UNIT
 }
 
-fn lay_out(places: &mut [queue::Sge], sges: &[Sge]) {
-    for (place, sge) in places.iter_mut().zip(sges) {
-        *place = queue::Sge { va: sge.va.into(), len_bytes: sge.len_bytes.into(), lkey: sge.lkey.into() };
-    }
+/// Returns an SGE as it lies in a request, or zeros.
+#[inline]
+fn laid_out(sge: Option<&Sge>) -> queue::Sge {
+    let sge = sge.copied().unwrap_or_default();
+    queue::Sge { va: sge.va.into(), len_bytes: sge.len_bytes.into(), lkey: sge.lkey.into() }
 }
 
 const _: () = assert!(MAX_SGES == SGES_ONE_UNIT + 4, "two units hold all SGEs that a request may have");
+const _: () = assert!(SQ_UNIT == Units::BYTES);
 const _: () = assert!(MAX_INLINE <= u8::MAX as usize, "the length of inline data has eight bits");
 
 #[cfg(test)]
