@@ -3,6 +3,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`limits`] | how many of everything; the hardware is sized by it |
+//! | [`pci`] | ids of the PCI function |
 //! | [`regs`] | BAR0: registers, command window, doorbell pages |
 //! | [`stages`] | the streams in the card whose clocks are counted |
 //! | [`queue`] | entries of the queues in host memory, command arguments |
@@ -17,6 +18,7 @@
 
 pub mod arith;
 pub mod limits;
+pub mod pci;
 pub mod queue;
 pub mod regs;
 pub mod stages;
