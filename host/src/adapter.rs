@@ -80,7 +80,7 @@ pub struct AdapterInfo {
     pub max_message_bytes: u32,
     /// Largest path MTU, bytes.
     pub max_mtu_bytes: u32,
-    /// Interrupt vectors.
+    /// Interrupt vectors that the card raises and the backend reports.
     pub vectors: u32,
     /// READs and atomics that a QP answers at once.
     pub max_inbound_reads: u32,
@@ -242,7 +242,8 @@ impl Adapter {
         }
         let abi_version = identify(device.bar())?;
         wait_until_ready(&*device, config.max_waits)?;
-        let (info, log_eq_limit) = crate::capabilities::read(device.bar(), abi_version)?;
+        let (mut info, log_eq_limit) = crate::capabilities::read(device.bar(), abi_version)?;
+        info.vectors = info.vectors.min(device.vectors());
         if u32::from(config.event_vector) >= info.vectors {
             let limit = u64::from(info.vectors.saturating_sub(1));
             return Err(Error::AboveLimit { what: "event_vector", value: u64::from(config.event_vector), limit });
@@ -262,6 +263,7 @@ impl Adapter {
             .with(EqConfig::LOG_DEPTH, u32::from(ring.log_depth()))
             .with(EqConfig::VECTOR, u32::from(config.event_vector))
             .with(EqConfig::ENABLE, 1);
+        // The card may write entries from here on. The zeroes of the ring, in which no phase is right, come before (order of `Bar`).
         bar.write32(EqConfig::OFFSET, eq_config.raw());
 
         let numbers = NumberSpace {

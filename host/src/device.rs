@@ -7,6 +7,9 @@ use crate::dma::DmaBuffer;
 use crate::error::Error;
 
 /// BAR0 of a card. Accesses are 32 bits wide, aligned, and reach the card in program order.
+///
+/// They are ordered with the thread's accesses of memory as well: what it read or wrote before [`Bar::write32`] is done when the
+/// card sees the write, and what it reads after [`Bar::read32`] is not older than what the card had written when it answered.
 pub trait Bar: Send + Sync {
     /// Reads the register at byte `offset`.
     fn read32(&self, offset: u32) -> u32;
@@ -33,6 +36,11 @@ pub trait Device: Send + Sync {
 
     /// Takes a mapping of [`Device::map`] back.
     fn unmap(&self, iova: u64, len: usize);
+
+    /// Returns how many vectors [`Device::take_interrupts`] can report: those below this number.
+    fn vectors(&self) -> u32 {
+        u32::BITS
+    }
 
     /// Returns the vectors that were raised since the last call, as a bit mask, and clears them. Never blocks.
     fn take_interrupts(&self) -> u32;

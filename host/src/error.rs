@@ -1,6 +1,7 @@
 //! What can go wrong, with the values that it is about.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 
 use verbena_abi::queue::{CommandCode, CommandOp, QpState};
 
@@ -315,6 +316,62 @@ pub enum Error {
         /// Its answer.
         value: u32,
     },
+    /// No PCI function has the card's ids.
+    #[error("no PCI function {vendor:04x}:{device:04x} in {}", folder.display())]
+    NoCard {
+        /// Vendor id of a card.
+        vendor: u16,
+        /// Device id of a card.
+        device: u16,
+        /// Where it was looked for.
+        folder: PathBuf,
+    },
+    /// The PCI function is none of the card's.
+    #[error("PCI function {found_vendor:04x}:{found_device:04x} is no Verbena card, which is {vendor:04x}:{device:04x}")]
+    OtherFunction {
+        /// Its vendor id.
+        found_vendor: u16,
+        /// Its device id.
+        found_device: u16,
+        /// Vendor id of a card.
+        vendor: u16,
+        /// Device id of a card.
+        device: u16,
+    },
+    /// The card belongs to another driver of the system, or to none.
+    #[error(
+        "the card {address} is bound to {}, and vfio-pci is needed: write vfio-pci to its driver_override, \
+         {address} to its driver/unbind if it is bound, and {address} to /sys/bus/pci/drivers_probe",
+        driver.as_deref().unwrap_or("no driver")
+    )]
+    NotBound {
+        /// Address on PCI.
+        address: String,
+        /// The driver that has it.
+        driver: Option<String>,
+    },
+    /// The system has no IOMMU for the card.
+    #[error("the card {address} is in no IOMMU group: the system's IOMMU is off")]
+    NoIommu {
+        /// Address on PCI.
+        address: String,
+    },
+    /// The card cannot be reset, so nobody knows what it still does for a driver that is gone.
+    #[error("the card cannot be reset alone, by a function-level reset or one of its slot: {source}")]
+    NoReset {
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// The PCI function lacks something that the driver needs.
+    #[error("the card's {what} is {value}, at least {min} is needed")]
+    PciLimit {
+        /// What it lacks.
+        what: &'static str,
+        /// How much it has.
+        value: u64,
+        /// How much is needed.
+        min: u64,
+    },
     /// The operating system refused something.
     #[error("{what}: {source}")]
     Os {
@@ -367,6 +424,12 @@ impl Error {
             Self::PrivateDataTooLong { .. } => NtStatus::INVALID_BUFFER_SIZE,
             Self::CommandRefused { .. } => NtStatus::INTERNAL_ERROR,
             Self::BadAnswer { .. } => NtStatus::INTERNAL_ERROR,
+            Self::NoCard { .. } => NtStatus::NOT_SUPPORTED,
+            Self::OtherFunction { .. } => NtStatus::NOT_SUPPORTED,
+            Self::NotBound { .. } => NtStatus::ADAPTER_NOT_READY,
+            Self::NoIommu { .. } => NtStatus::ADAPTER_NOT_READY,
+            Self::NoReset { .. } => NtStatus::NOT_SUPPORTED,
+            Self::PciLimit { .. } => NtStatus::NOT_SUPPORTED,
             Self::Os { .. } => NtStatus::INSUFFICIENT_RESOURCES,
         }
     }

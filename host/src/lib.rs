@@ -13,7 +13,7 @@
 //! | [`sq`], [`rq`] | the posting paths |
 //! | [`ndk`] | NDK's words: statuses, flags, results |
 //! | [`mock`] | a card that expects an exact order of register accesses, for tests |
-//! | `pci` | a real card through VFIO, with the feature `vfio` |
+//! | [`pci`] | a card on a PCI bus; a real one through VFIO with the feature `vfio` |
 //!
 //! A consumer opens an [`Adapter`], creates objects, and calls [`Adapter::process_events`] whenever
 //! the card raised an interrupt (or in a loop). Callbacks run inside that call and nowhere else,
@@ -42,8 +42,6 @@ pub mod device;
 pub mod dma;
 pub mod error;
 pub mod events;
-#[cfg(any(test, feature = "vfio"))]
-mod iova;
 pub mod mock;
 #[cfg(all(test, loom))]
 #[expect(unsafe_code, reason = "has loom watch accesses that nothing else keeps apart")]
@@ -51,8 +49,7 @@ mod model;
 pub mod mr;
 pub mod ndk;
 mod numbers;
-#[cfg(feature = "vfio")]
-#[expect(unsafe_code, reason = "maps BAR0 and process memory through VFIO")]
+#[expect(unsafe_code, reason = "maps process memory for the card, and BAR0 into this process")]
 pub mod pci;
 pub mod pd;
 pub mod qp;

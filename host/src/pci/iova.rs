@@ -3,24 +3,27 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Bus addresses that are free, as disjoint ranges: start to end, the end not included.
+/// Bus addresses: those that are free and those that were handed out. What is in neither is lost, or on its way back.
 #[derive(Debug)]
-pub(crate) struct IovaSpace {
+pub(super) struct IovaSpace {
+    /// Disjoint ranges: start to end, the end not included.
     free: BTreeMap<u64, u64>,
+    /// What [`IovaSpace::take`] has handed out: start to length.
+    taken: BTreeMap<u64, u64>,
 }
 
 impl IovaSpace {
     /// Returns a space of the given ranges.
-    pub(crate) fn new(ranges: &[Range<u64>]) -> Self {
-        let mut space = Self { free: BTreeMap::new() };
+    pub(super) fn new(ranges: &[Range<u64>]) -> Self {
+        let mut space = Self { free: BTreeMap::new(), taken: BTreeMap::new() };
         for range in ranges {
-            space.give_back(range.start, range.end);
+            space.add(range.start, range.end);
         }
         space
     }
 
     /// Takes `len` bytes at a multiple of `align`, a power of two; or nothing if there is no room.
-    pub(crate) fn take(&mut self, len: u64, align: u64) -> Option<u64> {
+    pub(super) fn take(&mut self, len: u64, align: u64) -> Option<u64> {
         let (start, end, place) = self.free.iter().find_map(|(&start, &end)| {
             let place = start.checked_next_multiple_of(align)?;
             (place.checked_add(len)? <= end).then_some((start, end, place))
@@ -32,11 +35,27 @@ impl IovaSpace {
         if place + len < end {
             self.free.insert(place + len, end);
         }
+        self.taken.insert(place, len);
         Some(place)
     }
 
-    /// Gives the addresses from `start` to `end` back, and joins them with free neighbours.
-    pub(crate) fn give_back(&mut self, mut start: u64, mut end: u64) {
+    /// Begins to give back what was taken: tells whether exactly these addresses were. They are not handed out again before
+    /// [`IovaSpace::give_back`], and nobody else can begin to give them back.
+    pub(super) fn withdraw(&mut self, start: u64, len: u64) -> bool {
+        if self.taken.get(&start) != Some(&len) {
+            return false;
+        }
+        self.taken.remove(&start);
+        true
+    }
+
+    /// Makes withdrawn addresses free.
+    pub(super) fn give_back(&mut self, start: u64, len: u64) {
+        self.add(start, start.saturating_add(len));
+    }
+
+    /// Adds the addresses from `start` to `end`, and joins them with free neighbours.
+    fn add(&mut self, mut start: u64, mut end: u64) {
         if start >= end {
             return;
         }
@@ -65,9 +84,23 @@ mod tests {
         assert_eq!(parts, [0x1000, 0x2000, 0x3000, 0x4000]);
         assert_eq!(space.take(1, 1), None);
         for part in [0x2000, 0x4000, 0x1000, 0x3000] {
-            space.give_back(part, part + 0x1000);
+            assert!(space.withdraw(part, 0x1000));
+            space.give_back(part, 0x1000);
         }
         assert_eq!(space.take(0x4000, 0x1000), Some(0x1000));
+    }
+
+    #[test]
+    fn only_what_was_taken_can_be_withdrawn_and_once() {
+        let mut space = IovaSpace::new(std::slice::from_ref(&(0x1000..0x5000)));
+        assert_eq!(space.take(0x2000, 0x1000), Some(0x1000));
+        for (start, len) in [(0x1000, 0x1000), (0x2000, 0x1000), (0x3000, 0x1000), (0x1000, 0), (0x1000, u64::MAX)] {
+            assert!(!space.withdraw(start, len), "{start:#x} {len:#x}");
+        }
+        assert!(space.withdraw(0x1000, 0x2000) && !space.withdraw(0x1000, 0x2000));
+        // Withdrawn and not given back: out of hand.
+        assert_eq!(space.take(0x2000, 0x1000), Some(0x3000));
+        assert_eq!(space.take(0x1000, 0x1000), None);
     }
 
     #[test]
@@ -101,7 +134,8 @@ mod tests {
                     }
                 } else if !out.is_empty() {
                     let (from, to) = out.swap_remove(len as usize % out.len());
-                    space.give_back(from, to);
+                    prop_assert!(space.withdraw(from, to - from));
+                    space.give_back(from, to - from);
                 }
             }
         }
