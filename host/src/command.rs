@@ -201,7 +201,9 @@ impl Adapter {
             return false;
         };
         let mut result = [0; 8];
-        // The results must be read before the next command overwrites them.
+        // The results must be read before the next command overwrites them: accesses of `Bar` keep their order.
+        // When this command has ended a use of memory, the card's last writes into it have arrived. The status or the event that
+        // told us so came behind them on PCIe, where neither an answer nor a write overtakes a write.
         for (index, word) in result.iter_mut().enumerate().take(job.command.results) {
             *word = self.bar().read32(CmdResult::OFFSET + 4 * index as u32);
         }
@@ -256,6 +258,7 @@ impl Adapter {
         }
         let go = CmdGo::reset().with(CmdGo::OPCODE, job.command.op as u32).with(CmdGo::TAG, u32::from(tag));
         window.with_card = Some((tag, job));
+        // Behind the arguments, and behind what was written into the memory that they name: a ring's zeroes (order of `Bar`).
         self.bar().write32(CmdGo::OFFSET, go.raw());
     }
 }

@@ -231,6 +231,7 @@ impl Cq {
         if reader.consumer != start {
             // At once, not every now and then: the consumer may post for each completion it got, and a ring of
             // exactly the depth it counted on must have room for what completes next.
+            // The card may overwrite the entries from here on. Our reads of them come before (order of `Bar`).
             let index = reader.consumer & ((1 << CQ_INDEX_BITS) - 1);
             self.adapter.bar().write32(Doorbell::CqConsumer.offset(self.cqn), index);
         }
@@ -258,8 +259,9 @@ impl Cq {
         if kind == ArmKind::Errors {
             return;
         }
-        // The card compares the index with its own and raises the event itself if an entry came in between.
         reader.at_card = Some(reader.at_card.map_or(kind, |at_card| wider(at_card, kind)));
+        // The card compares the index with its own and raises the event itself if an entry came in between, so this write
+        // needs no order with our reads of the ring.
         self.adapter.bar().write32(Doorbell::CqArm.offset(self.cqn), kind.word(reader.consumer));
         if self.flushed.is_raised() {
             self.defer_wake(&mut reader);
@@ -396,6 +398,7 @@ impl Cq {
             return None;
         }
         // Pairs with the card's order: payload, entry, phase. What is read from here on is not older than the phase.
+        // On x86-64 loads keep their order and the fence binds the compiler alone; other hosts of a real card: see `pci`.
         fence(Ordering::Acquire);
         self.memory.read(offset).ok()
     }

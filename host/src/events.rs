@@ -44,6 +44,7 @@ impl EventQueue {
             return None;
         }
         // Pairs with the card's write of the phase byte behind the rest of the entry: read the rest after the phase.
+        // As in `Cq::entry`.
         fence(Ordering::Acquire);
         self.memory.read(offset).ok()
     }
@@ -86,6 +87,7 @@ impl Adapter {
     fn drain_events(self: &Arc<Self>) -> usize {
         let start = self.events.consumer.load(Ordering::Relaxed);
         let mut index = start;
+        // Each write of the index lets the card overwrite entries. They were read before (order of `Bar`).
         while let Some(eqe) = self.events.next(index) {
             index = index.wrapping_add(1);
             self.events.consumer.store(index, Ordering::Relaxed);
