@@ -687,11 +687,11 @@ fn a_cq_can_be_closed_inside_its_own_notification() {
         noted.borrow_mut().push("notified");
         let (cq, qp) = *objects.borrow();
         assert_eq!(ndk!(qp, NdkCloseQp(Some(on_closed), qp_closed.context())), PENDING);
-        assert_eq!(ndk!(cq, NdkCloseCq(Some(call_closed), closed)), PENDING);
+        assert_eq!(ndk!(cq, NdkCloseCq(Some(call_plain), closed)), PENDING);
         noted.borrow_mut().push("returns");
     });
     let (adapter, context) = (bench.sides[0].adapter, slot.context());
-    let status = ndk!(adapter, NdkCreateCq(4, Some(call_notified), notification, null_mut(), Some(on_created), context, null_mut()));
+    let status = ndk!(adapter, NdkCreateCq(4, Some(call_status), notification, null_mut(), Some(on_created), context, null_mut()));
     let cq: *mut NDK_CQ = bench.created(status, slot);
     let qp = bench.qp(pd, cq, cq, QpSize::default());
     *place.borrow_mut() = (cq, qp);
@@ -745,11 +745,11 @@ fn a_cq_needs_a_callback_and_a_depth_that_there_is() {
     };
     assert_eq!(create(16, None), INVALID_PARAMETER);
     // choice: there is no CQ of no entries.
-    assert_eq!(create(0, Some(call_notified)), INVALID_PARAMETER);
-    assert_eq!(create(65_537, Some(call_notified)), INVALID_PARAMETER);
+    assert_eq!(create(0, Some(call_status)), INVALID_PARAMETER);
+    assert_eq!(create(65_537, Some(call_status)), INVALID_PARAMETER);
     bench.settle();
     assert_eq!(slot.count(), 0);
-    assert_eq!(create(65_536, Some(call_notified)), PENDING);
+    assert_eq!(create(65_536, Some(call_status)), PENDING);
     let cq: *mut NDK_CQ = bench.created(PENDING, slot);
     close!(bench, cq => NdkCloseCq);
     bench.close();
@@ -807,8 +807,7 @@ impl Rig {
             run(&Inside { bench: &rig.bench, cq: rig.cq, seen: &rig.seen }, status as u32 as NTSTATUS);
         });
         let (adapter, context) = (bench.sides[0].adapter, slot.context());
-        let status =
-            ndk!(adapter, NdkCreateCq(depth, Some(call_notified), notification, null_mut(), Some(on_created), context, null_mut()));
+        let status = ndk!(adapter, NdkCreateCq(depth, Some(call_status), notification, null_mut(), Some(on_created), context, null_mut()));
         let cq = bench.created(status, slot);
         let rig = Box::new(Self::of(bench, cq, slot, depth));
         *place.borrow_mut() = &raw const *rig;
@@ -908,28 +907,4 @@ impl Close for Box<Rig> {
         let rig = *self;
         rig.bench.close();
     }
-}
-
-type Hook = RefCell<Box<dyn FnMut(usize)>>;
-
-/// Returns a context that runs `run` with the callback's argument. A call inside a call panics.
-fn hook(run: impl FnMut(usize) + 'static) -> PVOID {
-    let hook: Box<Hook> = Box::new(RefCell::new(Box::new(run)));
-    Box::into_raw(hook).cast()
-}
-
-unsafe fn run_hook(context: PVOID, argument: usize) {
-    // SAFETY: contexts of these callbacks are hooks, which live for good.
-    let hook = unsafe { &*context.cast::<Hook>() };
-    (*hook.borrow_mut())(argument);
-}
-
-unsafe extern "C" fn call_notified(context: PVOID, status: NTSTATUS) {
-    // SAFETY: as there.
-    unsafe { run_hook(context, status as u32 as usize) };
-}
-
-unsafe extern "C" fn call_closed(context: PVOID) {
-    // SAFETY: as there.
-    unsafe { run_hook(context, 0) };
 }

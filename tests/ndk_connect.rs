@@ -697,7 +697,7 @@ fn the_close_of_an_antecedent_is_over_only_when_that_of_its_last_successor_has_r
             order.borrow_mut().push(format!("{name} returns"));
         });
         // SAFETY: the object is live and not used any more.
-        assert_eq!(unsafe { close.unwrap()(object.cast(), Some(call_closed), hook) }, PENDING);
+        assert_eq!(unsafe { close.unwrap()(object.cast(), Some(call_plain), hook) }, PENDING);
     };
     let end = &ends[1];
     // Antecedents first.
@@ -734,7 +734,7 @@ fn closes_inside(connector: *mut NDK_CONNECTOR) -> (PVOID, Rc<RefCell<Vec<String
     let closed = hook(move |_| closed.borrow_mut().push("closed".to_owned()));
     let done = hook(move |status| {
         noted.borrow_mut().push(format!("done {:#x}", status as u32));
-        assert_eq!(ndk!(connector, NdkCloseConnector(Some(call_closed), closed)), PENDING);
+        assert_eq!(ndk!(connector, NdkCloseConnector(Some(call_plain), closed)), PENDING);
         noted.borrow_mut().push("returns".to_owned());
     });
     (done, order)
@@ -750,7 +750,7 @@ fn a_connector_can_be_closed_inside_the_completion_of_its_own_request() {
     let connect = |connector: *mut NDK_CONNECTOR, port, context| {
         let ((from, from_bytes), (to, to_bytes)) = (sockaddr(address(&bench, 0, 0)), sockaddr(address(&bench, 1, port)));
         let (from, to) = (from.as_ptr().cast(), to.as_ptr().cast());
-        ndk!(connector, NdkConnect(ends[0].qp, from, from_bytes, to, to_bytes, 0, 0, null(), 0, Some(call_done), context))
+        ndk!(connector, NdkConnect(ends[0].qp, from, from_bytes, to, to_bytes, 0, 0, null(), 0, Some(call_status), context))
     };
 
     // A request that is refused: the case that the reference warns of.
@@ -766,7 +766,7 @@ fn a_connector_can_be_closed_inside_the_completion_of_its_own_request() {
     assert_eq!(connect(active, PORT, context), PENDING);
     let passive = requested(&bench, requests);
     let (passive_context, passive_order) = closes_inside(passive);
-    let status = ndk!(passive, NdkAccept(ends[1].qp, 0, 0, null(), 0, None, null_mut(), Some(call_done), passive_context));
+    let status = ndk!(passive, NdkAccept(ends[1].qp, 0, 0, null(), 0, None, null_mut(), Some(call_status), passive_context));
     assert_eq!(status, PENDING);
     wait(&order);
     assert_eq!(*order.borrow(), expected(SUCCESS));
@@ -782,7 +782,7 @@ fn a_connector_can_be_closed_inside_the_completion_of_its_own_request() {
     let (passive_context, passive_order) = closes_inside(passive);
     let event = bench.slot();
     let status =
-        ndk!(passive, NdkAccept(ends[1].qp, 0, 0, null(), 0, Some(on_disconnected), event.context(), Some(call_done), passive_context));
+        ndk!(passive, NdkAccept(ends[1].qp, 0, 0, null(), 0, Some(on_disconnected), event.context(), Some(call_status), passive_context));
     assert_eq!(status, PENDING);
     assert_eq!(bench.done(PENDING, asked), SUCCESS);
     let completed = bench.slot();
@@ -809,17 +809,17 @@ fn a_connector_can_be_closed_inside_its_disconnect_event_and_inside_the_completi
     let closed = hook(move |_| closed.borrow_mut().push("closed"));
     let event = hook(move |_| {
         noted.borrow_mut().push("event");
-        assert_eq!(ndk!(passive, NdkCloseConnector(Some(call_closed), closed)), PENDING);
+        assert_eq!(ndk!(passive, NdkCloseConnector(Some(call_plain), closed)), PENDING);
         noted.borrow_mut().push("returns");
     });
     let accepted = bench.slot();
-    let status = ndk!(passive, NdkAccept(ends[1].qp, 0, 0, null(), 0, Some(call_closed), event, Some(on_done), accepted.context()));
+    let status = ndk!(passive, NdkAccept(ends[1].qp, 0, 0, null(), 0, Some(call_plain), event, Some(on_done), accepted.context()));
     assert_eq!((status, bench.done(PENDING, asked)), (PENDING, SUCCESS));
     let completed = bench.slot();
     assert_eq!(bench.done(complete(active, completed, completed), completed), SUCCESS);
     assert_eq!(bench.done(PENDING, accepted), SUCCESS);
     let (context, active_order) = closes_inside(active);
-    assert_eq!(ndk!(active, NdkDisconnect(Some(call_done), context)), PENDING);
+    assert_eq!(ndk!(active, NdkDisconnect(Some(call_status), context)), PENDING);
     bench.wait("both closes", || (order.borrow().len() + active_order.borrow().len() == 6).then_some(()));
     assert_eq!(*order.borrow(), ["event", "returns", "closed"]);
     assert_eq!(*active_order.borrow(), ["done 0x0", "returns", "closed"]);
@@ -1149,8 +1149,8 @@ fn a_region_closed_while_it_is_being_registered_is_closed_behind_that() {
     let done = hook(move |status| done.borrow_mut().push(format!("done {status:#x}")));
     let closed = hook(move |_| closed.borrow_mut().push("closed".to_owned()));
     let mut chain = Chain::of(&buffer, &[(0, 100)]);
-    assert_eq!(ndk!(mr, NdkRegisterMr(chain.first(), 100, 0, Some(call_done), done)), PENDING);
-    assert_eq!(ndk!(mr, NdkCloseMr(Some(call_closed), closed)), PENDING);
+    assert_eq!(ndk!(mr, NdkRegisterMr(chain.first(), 100, 0, Some(call_status), done)), PENDING);
+    assert_eq!(ndk!(mr, NdkCloseMr(Some(call_plain), closed)), PENDING);
     bench.wait("the close", || (order.borrow().len() == 2).then_some(()));
     assert_eq!(*order.borrow(), ["done 0x0", "closed"]);
     assert_eq!(bench.sides[0].card.mappings(), before);
@@ -1387,36 +1387,6 @@ has_table!(
     NDK_SHARED_ENDPOINT: NDK_SHARED_ENDPOINT_DISPATCH,
 );
 
-type Hook = RefCell<Box<dyn FnMut(usize)>>;
-
-/// Returns a context that runs `run` with the callback's argument. A call inside a call panics.
-fn hook(run: impl FnMut(usize) + 'static) -> PVOID {
-    let hook: Box<Hook> = Box::new(RefCell::new(Box::new(run)));
-    Box::into_raw(hook).cast()
-}
-
-unsafe fn run_hook(context: PVOID, argument: usize) {
-    // SAFETY: contexts of these callbacks are hooks, which live for good.
-    let hook = unsafe { &*context.cast::<Hook>() };
-    (*hook.borrow_mut())(argument);
-}
-
-unsafe extern "C" fn call_done(context: PVOID, status: NTSTATUS) {
-    // SAFETY: as there.
-    unsafe { run_hook(context, status as u32 as usize) };
-}
-
-/// For closes and disconnect events, which have no argument.
-unsafe extern "C" fn call_closed(context: PVOID) {
-    // SAFETY: as above.
-    unsafe { run_hook(context, 0) };
-}
-
-unsafe extern "C" fn call_requested(context: PVOID, connector: *mut NDK_CONNECTOR) {
-    // SAFETY: as above.
-    unsafe { run_hook(context, connector as usize) };
-}
-
 /// Closes an adapter and opens its card in another way.
 fn reopen(bench: &mut Bench, side: usize, handle: Box<CardHandle>, version: (u16, u16)) {
     let old = &mut bench.sides[side];
@@ -1451,7 +1421,7 @@ fn new_listener(bench: &Bench, side: usize, requests: &Slot) -> *mut NDK_LISTENE
 fn listen_at(listener: *mut NDK_LISTENER, at: SocketAddr) -> NTSTATUS {
     let (bytes, len) = sockaddr(at);
     // A listen never pends, so nothing is called.
-    ndk!(listener, NdkListen(bytes.as_ptr().cast(), len, Some(call_done), null_mut()))
+    ndk!(listener, NdkListen(bytes.as_ptr().cast(), len, Some(call_status), null_mut()))
 }
 
 /// Listens on the passive side.

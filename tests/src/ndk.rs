@@ -10,7 +10,7 @@
     reason = "a test vouches for its pointers, as a consumer does"
 )]
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ptr::null_mut;
@@ -133,6 +133,38 @@ pub unsafe extern "C" fn on_requested(context: PVOID, connector: *mut NDK_CONNEC
 pub unsafe extern "C" fn on_disconnected(context: PVOID) {
     // SAFETY: as above.
     unsafe { Slot::at(context) }.add(Call::Disconnected);
+}
+
+type Hook = RefCell<Box<dyn FnMut(usize)>>;
+
+/// Returns a context that runs `run` with the callback's argument. A call inside a call panics.
+pub fn hook(run: impl FnMut(usize) + 'static) -> PVOID {
+    let hook: Box<Hook> = Box::new(RefCell::new(Box::new(run)));
+    Box::into_raw(hook).cast()
+}
+
+unsafe fn run_hook(context: PVOID, argument: usize) {
+    // SAFETY: contexts of these callbacks are hooks, which live for good.
+    let hook = unsafe { &*context.cast::<Hook>() };
+    (*hook.borrow_mut())(argument);
+}
+
+/// Runs a hook with a status: of a notification, or of a request's end.
+pub unsafe extern "C" fn call_status(context: PVOID, status: NTSTATUS) {
+    // SAFETY: as there.
+    unsafe { run_hook(context, status as u32 as usize) };
+}
+
+/// Runs a hook with nothing: for closes and disconnect events.
+pub unsafe extern "C" fn call_plain(context: PVOID) {
+    // SAFETY: as there.
+    unsafe { run_hook(context, 0) };
+}
+
+/// Runs a hook with a connector that came in.
+pub unsafe extern "C" fn call_requested(context: PVOID, connector: *mut NDK_CONNECTOR) {
+    // SAFETY: as there.
+    unsafe { run_hook(context, connector as usize) };
 }
 
 /// Calls an entry of an object's table: `ndk!(qp, NdkFlush())`.
