@@ -233,7 +233,7 @@ fn every_queue_pair_that_the_card_has_can_be_made_and_the_highest_are_used_like_
     let is_used = |index: usize| index < 100 || index % 16 == 0 || index + 100 >= count;
     let mut connections: Vec<Connection> = (0..count)
         .filter(|index| is_used(*index))
-        .map(|index| pair.join([0, 1].map(|number| all[number][index].clone()), [access::REMOTE_WRITE; 2]))
+        .map(|index| pair.join([0, 1].map(|number| all[number][index].clone()), &Link::default()))
         .collect();
     all_at_once(&mut pair, &mut connections, 2);
     pair.settle("two writes each way on every QP");

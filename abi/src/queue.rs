@@ -352,9 +352,9 @@ pub struct CmdQp {
     pub progress_address: U64,
     /// Word 18: log2 of the slots of the send queue.
     pub sq_log_depth: u8,
-    /// Local ACK timeout exponent, 0 to 31; 0: off. Kept for loss recovery.
+    /// Local ACK timeout exponent, 0 to 31: 4.096 us times two to that power (IBTA vol. 1, 9.7.6.1.3); 0: off.
     pub timeout: u8,
-    /// Retries, 0 to 7.
+    /// Times that the card sends again without progress, 0 to 7, before it gives up.
     pub retry_count: u8,
     /// RNR retries, 0 to 7; 7: without end.
     pub rnr_retry: u8,

@@ -395,6 +395,8 @@ counters! {
     BadCommands,
     /// Host memory accesses that came back with an error response.
     DmaErrors,
+    /// Times that a QP began to send again because no acknowledgement came in time.
+    AckTimeouts,
 }
 
 /// Offset of doorbell page 0.

@@ -52,6 +52,7 @@ struct Pulses {
     bad_doorbells: Bit,
     bad_commands: Bit,
     dma_errors: Bit,
+    ack_timeouts: Bit,
 }
 
 /// One bit for each stream that is a stage, in the order of [`verbena_abi::stages::Stage`].
@@ -359,6 +360,9 @@ impl Logic for Core {
         StreamSource::<SqBell>::join(&mut self.requester.bell, &mut self.tx.bell);
         StreamSource::<Qpn>::join(&mut self.requester.halt, &mut self.tx.halt);
         StreamSource::<Issue>::join(&mut self.tx.issue, &mut self.requester.issue);
+        StreamSource::<Restart>::join(&mut self.requester.restart, &mut self.tx.restart);
+        self.tx.retired.next = self.requester.retired.val();
+        self.requester.asked.next = self.tx.asked.val();
         self.requester.entered.next = self.tx.entered.val();
         self.requester.finished.next = self.tx.finished.val();
         self.tx.mac.next = self.control.mac.val();
@@ -491,6 +495,7 @@ impl Logic for Core {
         self.pulses.next.bad_doorbells = self.tx.bad_bell.val() | self.cqes.count_bad_bell.val();
         self.pulses.next.bad_commands = false;
         self.pulses.next.dma_errors = self.dma.read_error.val() | self.dma.write_error.val();
+        self.pulses.next.ack_timeouts = self.requester.count_restart.val();
         self.control.pulses.next = self.pulses.val().into();
         self.control.dma_error.next = self.dma.read_error.val() | self.dma.write_error.val();
 

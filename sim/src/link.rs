@@ -10,6 +10,7 @@
 //! card may run ahead of the other.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -126,7 +127,7 @@ pub struct MacCounts {
     pub bytes: u64,
     /// Bytes of message data in RDMA WRITEs among them. The receiver counts.
     pub payload: u64,
-    /// Frames lost: on the wire by chance (sender), for want of room (receiver).
+    /// Frames lost: on the wire, by chance or chosen (sender), for want of room (receiver).
     pub dropped: u64,
 }
 
@@ -137,6 +138,15 @@ pub struct Captured {
     pub start: u64,
     /// The frame, without FCS.
     pub bytes: Vec<u8>,
+}
+
+/// Which frames get lost, beside those that do by chance: asked once for each frame, in their order.
+pub struct Loss(pub Box<dyn FnMut(&[u8]) -> bool + Send>);
+
+impl fmt::Debug for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Loss")
+    }
 }
 
 /// The sending half of a MAC: the slave of the card's `m_axis_tx`.
@@ -156,6 +166,7 @@ pub struct MacTx {
     /// A frame that the next one overtakes.
     overtaken: Option<Frame>,
     captured: Option<Vec<Captured>>,
+    loss: Option<Loss>,
 }
 
 impl MacTx {
@@ -163,7 +174,25 @@ impl MacTx {
     pub fn new(config: LinkConfig, wire: Arc<Wire>, rng: Rng) -> Self {
         let bytes = wire.buffer();
         let counts = MacCounts::default();
-        Self { config, wire, rng, counts, free: 0, start: 0, bytes, in_frame: false, held: None, overtaken: None, captured: None }
+        Self {
+            config,
+            wire,
+            rng,
+            counts,
+            free: 0,
+            start: 0,
+            bytes,
+            in_frame: false,
+            held: None,
+            overtaken: None,
+            captured: None,
+            loss: None,
+        }
+    }
+
+    /// Loses the frames that `loss` names from now on, or no more of them.
+    pub fn lose(&mut self, loss: Option<Loss>) {
+        self.loss = loss;
     }
 
     /// Keeps a copy of all frames from now on, for [`MacTx::take_captured`].
@@ -242,7 +271,8 @@ impl MacTx {
     /// Puts the frame on the wire, with what chance does to it.
     fn pass_on(&mut self, mut frame: Frame) {
         let mut happens = |ppm: u32| ppm != 0 && self.rng.below(1_000_000) < u64::from(ppm);
-        if happens(self.config.loss_ppm) {
+        let is_chosen = self.loss.as_mut().is_some_and(|loss| (loss.0)(&frame.bytes));
+        if is_chosen || happens(self.config.loss_ppm) {
             self.counts.dropped += 1;
             return self.wire.give_back(frame.bytes);
         }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use crate::card::{Card, CardCounts};
 use crate::fault::Fault;
 use crate::ffi::CoreModel;
-use crate::link::{LinkConfig, Wire};
+use crate::link::{LinkConfig, Loss, Wire};
 use crate::pcap;
 use crate::pcie::PcieConfig;
 use crate::sim_device::SimDevice;
@@ -187,6 +187,17 @@ impl World {
             self.run(step)?;
         }
         Ok(())
+    }
+
+    /// Loses from now on those frames of card `number` for which `is_lost` says so; it is asked once for each, as it stands on the wire. The
+    /// capture has them all the same.
+    pub fn lose(&self, number: usize, is_lost: impl FnMut(&[u8]) -> bool + Send + 'static) {
+        self.with_card(number, |card| card.mac_tx().lose(Some(Loss(Box::new(is_lost)))));
+    }
+
+    /// Loses no frames of card `number` but by chance.
+    pub fn lose_none(&self, number: usize) {
+        self.with_card(number, |card| card.mac_tx().lose(None));
     }
 
     /// Ends the capture, if there is one, and reports if it could not be written.

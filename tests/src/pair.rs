@@ -88,6 +88,10 @@ pub struct Link {
     pub pd: [Option<Arc<Pd>>; 2],
     /// CQ of the QP on either end, if not the end's own.
     pub cq: [Option<Arc<Cq>>; 2],
+    /// Local ACK timeout exponent of both ends, if not [`QpPeer::new`]'s.
+    pub timeout: Option<u8>,
+    /// Retry count of both ends, if not [`QpPeer::new`]'s.
+    pub retry_count: Option<u8>,
 }
 
 impl Default for Link {
@@ -101,6 +105,8 @@ impl Default for Link {
             access: [access::REMOTE_WRITE; 2],
             pd: [None, None],
             cq: [None, None],
+            timeout: None,
+            retry_count: None,
         }
     }
 }
@@ -222,15 +228,17 @@ impl Pair {
             let cq = link.cq[number].as_ref().unwrap_or(&end.cq);
             Qp::create_blocking(pd, cq, cq, options).expect("the QP is created")
         });
-        self.join(qps, link.access)
+        self.join(qps, link)
     }
 
     /// Connects two QPs that exist.
-    pub fn join(&self, qps: [Arc<Qp>; 2], access: [u8; 2]) -> Connection {
+    pub fn join(&self, qps: [Arc<Qp>; 2], link: &Link) -> Connection {
         for number in [0, 1] {
             let mut peer = QpPeer::new(qps[1 - number].address(), self.options.mtu);
             peer.vlan_tci = self.options.vlan;
-            peer.access = access[number];
+            peer.access = link.access[number];
+            peer.timeout = link.timeout.unwrap_or(peer.timeout);
+            peer.retry_count = link.retry_count.unwrap_or(peer.retry_count);
             qps[number].connect_blocking(&peer).expect("the QP is connected");
         }
         let queues = [0, 1].map(|number| qps[number].take_send_queue().expect("a new QP has its send queue"));

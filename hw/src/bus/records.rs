@@ -133,6 +133,10 @@ pub struct QpContext {
     pub progress_address: Bits<64>,
     /// log2 of the send queue's slots.
     pub sq_log_depth: Bits<4>,
+    /// Local ACK timeout, exponent; 0: off.
+    pub ack_timeout: Bits<5>,
+    /// Retries after it.
+    pub retry_count: Bits<3>,
 }
 
 /// A write of a QP's context into all tables.
@@ -270,6 +274,56 @@ pub struct Rewind {
     pub index: Bits<16>,
     /// It is a long one, of which a part is sent: only this one is fetched, and nothing more until the next such report.
     pub is_long: Bit,
+}
+
+/// Where a queue pair begins to send again. Nothing of it is issued anew.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct Restart {
+    /// Queue pair.
+    pub qpn: Qpn,
+    /// The oldest request that is not done.
+    pub index: Bits<16>,
+    /// The oldest PSN that is not acknowledged, in this request.
+    pub psn: Bits<24>,
+    /// PSN behind this request.
+    pub end_psn: Bits<24>,
+}
+
+/// A request is done: what comes behind it. Known before its completion can be seen, or its slot be used anew.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct Retired {
+    /// This is one.
+    pub valid: Bit,
+    /// Queue pair.
+    pub qpn: Qpn,
+    /// Index of the request behind it.
+    pub index: Bits<16>,
+    /// PSN behind it.
+    pub psn: Bits<24>,
+}
+
+/// An acknowledgement is asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct Asked {
+    /// It is.
+    pub valid: Bit,
+    /// Queue pair.
+    pub qpn: Qpn,
+    /// PSN behind the packet that asks: all before it are waited for.
+    pub psn: Bits<24>,
+}
+
+/// A queue pair's oldest unacknowledged PSN has changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct Unacked {
+    /// It has.
+    pub valid: Bit,
+    /// Queue pair.
+    pub qpn: Qpn,
+    /// The PSN.
+    pub psn: Bits<24>,
+    /// Its requester has failed.
+    pub is_dead: Bit,
 }
 
 /// A scatter/gather entry with the request that it belongs to.

@@ -193,7 +193,9 @@ impl Logic for Arguments {
             | (self.w3.val().get_bits::<16>(0) >= self.cq_count.val())
             | (self.w14.val().get_bits::<6>(0) != 0)
             | (self.w16.val().get_bits::<2>(0) != 0)
-            | (self.w18.val().get_bits::<8>(0) > self.log_sq_depth.val());
+            | (self.w18.val().get_bits::<8>(0) > self.log_sq_depth.val())
+            | (self.w18.val().get_bits::<3>(13) != 0)
+            | (self.w18.val().get_bits::<5>(19) != 0);
         self.bad_peer.d.next = (self.w1.val().get_bits::<8>(24) == 0)
             | (self.w1.val().get_bits::<8>(24) > self.last_mtu.val())
             | (self.w4.val() == 0)
@@ -230,6 +232,8 @@ impl Logic for Arguments {
             self.qp_context.next.sq_address = self.sq_address.val();
             self.qp_context.next.progress_address = self.progress_address.val();
             self.qp_context.next.sq_log_depth = self.w18.val().get_bits::<4>(0);
+            self.qp_context.next.ack_timeout = self.w18.val().get_bits::<5>(8);
+            self.qp_context.next.retry_count = self.w18.val().get_bits::<3>(16);
             self.mr_entry.next.valid = true;
             self.mr_entry.next.tag = self.w0.val().get_bits::<8>(0);
             self.mr_entry.next.pd = self.w1.val().get_bits::<16>(0);

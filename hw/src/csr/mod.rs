@@ -74,7 +74,7 @@ pub struct ControlPlane {
     pub eq_consumer: Signal<Out, Bits<32>>,
     pub tables_ready: Signal<In, Bit>,
     pub dma_error: Signal<In, Bit>,
-    pub pulses: Signal<In, Bits<27>>,
+    pub pulses: Signal<In, Bits<28>>,
     pub stage_valid: Signal<In, Bits<30>>,
     pub stage_ready: Signal<In, Bits<30>>,
     pub ready: Signal<Out, Bit>,
@@ -113,11 +113,11 @@ pub struct ControlPlane {
     is_bell: Signal<Local, Bit>,
     ready_offset: Signal<Local, BarOffset>,
     is_bell_ready: Signal<Local, Bit>,
-    doorbell_pulse: Signal<Local, Bits<27>>,
-    command_pulse: Signal<Local, Bits<27>>,
-    no_pulse: Constant<Bits<27>>,
-    doorbell_mask: Constant<Bits<27>>,
-    command_mask: Constant<Bits<27>>,
+    doorbell_pulse: Signal<Local, Bits<28>>,
+    command_pulse: Signal<Local, Bits<28>>,
+    no_pulse: Constant<Bits<28>>,
+    doorbell_mask: Constant<Bits<28>>,
+    command_mask: Constant<Bits<28>>,
 }
 
 impl Default for ControlPlane {

@@ -35,7 +35,7 @@ use crate::prim::LutRam;
 
 const FIXED: usize = 14;
 const PLAIN: usize = 12;
-const COUNTERS: usize = 27;
+const COUNTERS: usize = 28;
 const _: () = assert!(Counter::COUNT == COUNTERS);
 
 /// Registers below 64 KiB.
@@ -58,7 +58,7 @@ pub struct Registers {
     pub eq_consumer: Signal<Out, Bits<32>>,
     pub ready: Signal<In, Bit>,
     pub dma_error: Signal<In, Bit>,
-    pub pulses: Signal<In, Bits<27>>,
+    pub pulses: Signal<In, Bits<28>>,
     pub stage_hold: Signal<Out, Bit>,
     pub clocks: Signal<In, Bits<32>>,
     pub stage_address: Signal<Out, Bits<6>>,
@@ -103,7 +103,7 @@ pub struct Registers {
     is_clear: Signal<Local, Bit>,
     has_dma_error: DFF<Bit>,
 
-    counters: Tally<27>,
+    counters: Tally<28>,
 
     // Reads.
     address: DFF<Bits<14>>,

@@ -4,11 +4,14 @@
 //! |---|---|---|
 //! | `qp_write` | in | contexts |
 //! | `issue` | sink | requests that got their PSNs |
-//! | `ack` | sink | the newest acknowledgement of a queue pair, or a wish to look at it again |
+//! | `ack` | sink | the newest acknowledgement of a queue pair, or a wish to look at it again, or that its time is up |
 //! | `flush` | sink | queue pairs of which everything posted is to be flushed |
 //! | `producer`, `is_dead` | in | of queue pair `look_qpn`: how far to flush, as of one clock ago, and whether at all |
 //! | `cqe` | source | completions |
 //! | `progress` | source | send queues whose last done requests were silent |
+//! | `restart` | source | where a queue pair whose time is up begins to send again |
+//! | `retired` | out | each request that is done, at once |
+//! | `unacked` | out | each change of an oldest unacknowledged PSN |
 //! | `halt` | source | queue pairs that have failed just now |
 //! | `fatal` | source | the event that goes with it |
 //! | `is_flushing` | out | a flush is under way |
@@ -18,6 +21,9 @@
 //! what loss recovery starts from. The table has one entry for each request that may be under way
 //! ([`SQ_DEPTH`] for each queue pair): its last PSN, whether it is signaled, and why it was refused
 //! if it was.
+//!
+//! When no acknowledgement comes in time (`timers.rs`), the queue pair restarts with that PSN and that request; after the last
+//! retry the request fails. If something was acknowledged since the timer looked, nothing happens.
 //!
 //! Latency: three clocks from an acknowledgement to its first completion. Throughput: one request a
 //! clock while an acknowledgement is worked off, and four clocks for the acknowledgement itself. A
@@ -39,6 +45,10 @@ const TABLE: usize = limits::LOG_QPS + limits::LOG_SQ_DEPTH;
 
 /// Syndrome of a wish to look at a queue pair again; a reserved value, so no packet brings it.
 pub const LOOK_AGAIN: u8 = 0xFF;
+/// Syndrome of a queue pair that waited too long for an acknowledgement of its PSN: it is to send again. Reserved, too.
+pub const SEND_AGAIN: u8 = 0xFE;
+/// As [`SEND_AGAIN`], but there is no retry left.
+pub const GIVE_UP: u8 = 0xFD;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Entry {
@@ -100,12 +110,16 @@ pub struct Completer {
     pub is_dead: Signal<In, Bit>,
     pub cqe: StreamSource<CqeReq>,
     pub progress: StreamSource<Progress>,
+    pub restart: StreamSource<Restart>,
+    pub retired: Signal<Out, Retired>,
+    pub unacked: Signal<Out, Unacked>,
     pub halt: StreamSource<Qpn>,
     pub fatal: StreamSource<EventReq>,
     pub is_flushing: Signal<Out, Bit>,
     pub count_ack: Signal<Out, Bit>,
     pub count_nak: Signal<Out, Bit>,
     pub count_ghost: Signal<Out, Bit>,
+    pub count_restart: Signal<Out, Bit>,
     pub query_qpn: Signal<In, Qpn>,
     pub query_unacked: Signal<Out, Bits<24>>,
     pub query_consumer: Signal<Out, Bits<16>>,
@@ -120,6 +134,7 @@ pub struct Completer {
     changes: Fifo<Change, 1, 2>,
     cqes: Fifo<CqeReq, 2, 3>,
     progresses: Fifo<Progress, 2, 3>,
+    restarts: Fifo<Restart, 1, 2>,
     halts: Fifo<Qpn, 1, 2>,
     fatals: Fifo<EventReq, 2, 3>,
     qpn: DFF<Qpn>,
@@ -135,6 +150,8 @@ pub struct Completer {
     was_ack: DFF<Bit>,
     was_nak: DFF<Bit>,
     was_ghost: DFF<Bit>,
+    was_restart: DFF<Bit>,
+    last_retired: DFF<Retired>,
 
     broadcast: Signal<Local, QpWrite>,
     attributes: Signal<Local, QpContext>,
@@ -149,6 +166,8 @@ pub struct Completer {
     is_ack: Signal<Local, Bit>,
     is_nak: Signal<Local, Bit>,
     is_look: Signal<Local, Bit>,
+    is_late: Signal<Local, Bit>,
+    is_given_up: Signal<Local, Bit>,
     is_rnr: Signal<Local, Bit>,
     is_fatal_nak: Signal<Local, Bit>,
     behind_psn: Signal<Local, Bits<24>>,
@@ -173,6 +192,8 @@ pub struct Completer {
     zero_done: Constant<Done>,
     zero_issued: Constant<Issued>,
     look_again: Constant<Bits<8>>,
+    send_again: Constant<Bits<8>>,
+    give_up: Constant<Bits<8>>,
     ack_kind: Constant<Bits<3>>,
     rnr_kind: Constant<Bits<3>>,
     nak_kind: Constant<Bits<3>>,
@@ -184,6 +205,7 @@ pub struct Completer {
     remote_invalid: Constant<Bits<8>>,
     remote_access: Constant<Bits<8>>,
     remote_operation: Constant<Bits<8>>,
+    retry_exceeded: Constant<Bits<8>>,
     write_op: Constant<Bits<8>>,
     fatal_kind: Constant<Bits<8>>,
     slot_mask: Constant<Bits<16>>,
@@ -206,12 +228,16 @@ impl Default for Completer {
             is_dead: Default::default(),
             cqe: Default::default(),
             progress: Default::default(),
+            restart: Default::default(),
+            retired: Default::default(),
+            unacked: Default::default(),
             halt: Default::default(),
             fatal: Default::default(),
             is_flushing: Default::default(),
             count_ack: Default::default(),
             count_nak: Default::default(),
             count_ghost: Default::default(),
+            count_restart: Default::default(),
             query_qpn: Default::default(),
             query_unacked: Default::default(),
             query_consumer: Default::default(),
@@ -225,6 +251,7 @@ impl Default for Completer {
             changes: Default::default(),
             cqes: Default::default(),
             progresses: Default::default(),
+            restarts: Default::default(),
             halts: Default::default(),
             fatals: Default::default(),
             qpn: Default::default(),
@@ -240,6 +267,8 @@ impl Default for Completer {
             was_ack: Default::default(),
             was_nak: Default::default(),
             was_ghost: Default::default(),
+            was_restart: Default::default(),
+            last_retired: Default::default(),
             broadcast: Default::default(),
             attributes: Default::default(),
             change: Default::default(),
@@ -253,6 +282,8 @@ impl Default for Completer {
             is_ack: Default::default(),
             is_nak: Default::default(),
             is_look: Default::default(),
+            is_late: Default::default(),
+            is_given_up: Default::default(),
             is_rnr: Default::default(),
             is_fatal_nak: Default::default(),
             behind_psn: Default::default(),
@@ -277,6 +308,8 @@ impl Default for Completer {
             zero_done: Constant::new(Done::default()),
             zero_issued: Constant::new(Issued::default()),
             look_again: Constant::new(LOOK_AGAIN.to_bits()),
+            send_again: Constant::new(SEND_AGAIN.to_bits()),
+            give_up: Constant::new(GIVE_UP.to_bits()),
             ack_kind: Constant::new(0u8.to_bits()),
             rnr_kind: Constant::new((wire::syndrome::RNR_NAK >> 5).to_bits()),
             nak_kind: Constant::new((wire::syndrome::NAK_SEQUENCE >> 5).to_bits()),
@@ -288,6 +321,7 @@ impl Default for Completer {
             remote_invalid: status(queue::CqeStatus::RemoteInvalidRequest),
             remote_access: status(queue::CqeStatus::RemoteAccess),
             remote_operation: status(queue::CqeStatus::RemoteOperation),
+            retry_exceeded: status(queue::CqeStatus::RetryExceeded),
             write_op: Constant::new((queue::WqeOp::Write as u8).to_bits()),
             fatal_kind: Constant::new((queue::EventKind::QpFatal as u8).to_bits()),
             slot_bits: Constant::new(limits::LOG_SQ_DEPTH.to_bits()),
@@ -301,25 +335,31 @@ impl Logic for Completer {
     #[hdl_gen]
     fn update(&mut self) {
         dff_setup!(self, clock, state, qpn, psn, syndrome, is_flush, target, acked, index);
-        dff_setup!(self, clock, is_silent, has_died, status, was_ack, was_nak, was_ghost);
+        dff_setup!(self, clock, is_silent, has_died, status, was_ack, was_nak, was_ghost, was_restart, last_retired);
         clock!(self, clock, entries, issued_look, done_ram, done_look, targets);
-        clock!(self, clock, changes, cqes, progresses, halts, fatals);
+        clock!(self, clock, changes, cqes, progresses, restarts, halts, fatals);
         self.changes.reset.next = self.reset.val();
         self.cqes.reset.next = self.reset.val();
         self.progresses.reset.next = self.reset.val();
+        self.restarts.reset.next = self.reset.val();
         self.halts.reset.next = self.reset.val();
         self.fatals.reset.next = self.reset.val();
         StreamSource::<CqeReq>::link(&mut self.cqe, &mut self.cqes.drain);
         StreamSource::<Progress>::link(&mut self.progress, &mut self.progresses.drain);
+        StreamSource::<Restart>::link(&mut self.restart, &mut self.restarts.drain);
         StreamSource::<Qpn>::link(&mut self.halt, &mut self.halts.drain);
         StreamSource::<EventReq>::link(&mut self.fatal, &mut self.fatals.drain);
         self.is_flushing.next = self.is_flush.q.val() & (self.state.q.val() != State::Idle);
         self.count_ack.next = self.was_ack.q.val();
         self.count_nak.next = self.was_nak.q.val();
         self.count_ghost.next = self.was_ghost.q.val();
+        self.count_restart.next = self.was_restart.q.val();
+        self.retired.next = self.last_retired.q.val();
         self.was_ack.d.next = false;
         self.was_nak.d.next = false;
         self.was_ghost.d.next = false;
+        self.was_restart.d.next = false;
+        self.last_retired.d.next.valid = false;
 
         // Whose state is looked up: in `Idle` already, as soon as it is known.
         self.incoming.next = self.ack.data.val();
@@ -375,6 +415,8 @@ impl Logic for Completer {
         self.flush.ready.next = false;
         self.kind.next = self.syndrome.q.val().get_bits::<3>(5);
         self.is_look.next = self.syndrome.q.val() == self.look_again.val();
+        self.is_given_up.next = self.syndrome.q.val() == self.give_up.val();
+        self.is_late.next = (self.syndrome.q.val() == self.send_again.val()) | self.is_given_up.val();
         self.is_ack.next = self.kind.val() == self.ack_kind.val();
         self.is_rnr.next = self.kind.val() == self.rnr_kind.val();
         self.is_nak.next = (self.kind.val() == self.nak_kind.val()) | self.is_rnr.val();
@@ -393,6 +435,8 @@ impl Logic for Completer {
             self.nak_status.next = self.remote_invalid.val();
         } else if self.syndrome.q.val() == self.nak_access.val() {
             self.nak_status.next = self.remote_access.val();
+        } else if self.is_given_up.val() {
+            self.nak_status.next = self.retry_exceeded.val();
         }
 
         // The entry under consideration.
@@ -413,6 +457,11 @@ impl Logic for Completer {
         self.progresses.fill.valid.next = false;
         self.progresses.fill.data.next.addr = self.target.q.val().progress;
         self.progresses.fill.data.next.index = self.index.q.val();
+        self.restarts.fill.valid.next = false;
+        self.restarts.fill.data.next.qpn = self.qpn.q.val();
+        self.restarts.fill.data.next.index = self.index.q.val();
+        self.restarts.fill.data.next.psn = self.acked.q.val();
+        self.restarts.fill.data.next.end_psn = self.entry.val().last_psn + 1;
         self.halts.fill.valid.next = false;
         self.halts.fill.data.next = self.qpn.q.val();
         self.fatals.fill.valid.next = false;
@@ -477,9 +526,12 @@ impl Logic for Completer {
                         self.state.d.next = State::Flush;
                     }
                 } else if self.loaded.val().is_dead {
-                    self.was_ghost.d.next = !self.is_look.val();
+                    self.was_ghost.d.next = !self.is_look.val() & !self.is_late.val();
                     self.state.d.next = State::Idle;
-                } else if self.is_look.val() {
+                } else if self.is_look.val() | self.is_late.val() {
+                    if self.psn.q.val() != self.loaded.val().unacked {
+                        self.syndrome.d.next = self.look_again.val();
+                    }
                     self.state.d.next = State::Walk;
                 } else if self.is_ack.val() & self.distance.val().any() & (self.distance.val() <= self.outstanding.val()) {
                     self.was_ack.d.next = true;
@@ -510,16 +562,24 @@ impl Logic for Completer {
                     self.cqes.fill.valid.next = self.needs_cqe.val();
                     self.advance.next = self.cqes.fill.ready.val() | !self.needs_cqe.val();
                     self.is_silent.d.next = !self.needs_cqe.val();
-                } else if self.is_fatal_nak.val() & self.is_known.val() {
+                } else if (self.is_fatal_nak.val() | self.is_given_up.val()) & self.is_known.val() {
                     self.state.d.next = State::Refuse;
+                } else if self.is_late.val() & self.is_known.val() {
+                    self.restarts.fill.valid.next = true;
+                    if self.restarts.fill.ready.val() {
+                        self.was_restart.d.next = true;
+                        self.state.d.next = State::Store;
+                    }
                 } else {
                     self.state.d.next = State::Store;
                 }
             }
             State::Refuse => {
-                // The request at fault: everything before it is acknowledged by the NAK.
+                // The request at fault: everything before it is acknowledged.
                 self.cqes.fill.valid.next = true;
-                self.cqes.fill.data.next.syndrome = self.syndrome.q.val();
+                if !self.is_given_up.val() {
+                    self.cqes.fill.data.next.syndrome = self.syndrome.q.val();
+                }
                 self.cqes.fill.data.next.status = self.nak_status.val();
                 self.status.d.next = self.nak_status.val();
                 if self.cqes.fill.ready.val() {
@@ -565,6 +625,17 @@ impl Logic for Completer {
         } else if self.advance.val() {
             self.index.d.next = self.next_index.val();
             self.ask_index.next = self.next_index.val();
+            self.last_retired.d.next.valid = true;
+            self.last_retired.d.next.qpn = self.qpn.q.val();
+            self.last_retired.d.next.index = self.next_index.val();
+            self.last_retired.d.next.psn = self.entry.val().last_psn + 1;
+        }
+        if self.state.q.val() == State::Idle {
+            // A command starts the queue pair anew.
+            self.last_retired.d.next.valid = self.changes.drain.valid.val();
+            self.last_retired.d.next.qpn = self.change.val().qpn;
+            self.last_retired.d.next.index = 0.into();
+            self.last_retired.d.next.psn = self.change.val().psn;
         }
         self.entries.read_address.next = (bit_cast::<TABLE, LOG_QPS>(self.qpn.q.val()) << self.slot_bits.val())
             | bit_cast::<TABLE, 16>(self.ask_index.val() & self.slot_mask.val());
@@ -574,6 +645,10 @@ impl Logic for Completer {
         self.done_look.write_enable.next = self.write_done.val();
         self.done_look.write_address.next = self.done_address.val();
         self.done_look.write_data.next = self.done_data.val();
+        self.unacked.next.valid = self.write_done.val();
+        self.unacked.next.qpn = self.done_address.val();
+        self.unacked.next.psn = self.done_data.val().unacked;
+        self.unacked.next.is_dead = self.done_data.val().is_dead;
         self.done_look.read_address.next = self.query_qpn.val();
         self.query_unacked.next = self.done_look.read_data.val().unacked;
         self.query_consumer.next = self.done_look.read_data.val().index;
@@ -623,6 +698,9 @@ mod tests {
         pairs: Vec<Model>,
         cqes: Vec<CqeReq>,
         progresses: Vec<Progress>,
+        restarts: Vec<Restart>,
+        /// Queue pair, index and PSN behind each request that is done; a flushed one has no PSN.
+        retired: Vec<(u64, u64, Option<u64>)>,
         halts: Vec<Qpn>,
         fatals: Vec<EventReq>,
         acks: usize,
@@ -631,7 +709,13 @@ mod tests {
     }
 
     impl Expected {
-        fn cqe(&mut self, qpn: usize, status: u64, syndrome: u64) {
+        fn retire(&mut self, qpn: usize, last_psn: Option<u64>) {
+            let pair = &mut self.pairs[qpn];
+            pair.index += 1;
+            self.retired.push((qpn as u64, pair.index % 0x1_0000, last_psn.map(|psn| (psn + 1) & 0xFF_FFFF)));
+        }
+
+        fn cqe(&mut self, qpn: usize, status: u64, syndrome: u64, last_psn: Option<u64>) {
             let pair = &mut self.pairs[qpn];
             self.cqes.push(CqeReq {
                 cqn: (0x40 + qpn as u64).into(),
@@ -641,7 +725,7 @@ mod tests {
                 opcode: 1u64.into(),
                 syndrome: syndrome.into(),
             });
-            pair.index += 1;
+            self.retire(qpn, last_psn);
         }
 
         fn die(&mut self, qpn: usize, status: u64) {
@@ -657,7 +741,9 @@ mod tests {
         fn ack(&mut self, qpn: usize, psn: u64, syndrome: u64) {
             let pair = &mut self.pairs[qpn];
             let ahead = |psn: u64, of: u64| psn.wrapping_sub(of) & 0xFF_FFFF;
-            let is_look = syndrome == u64::from(LOOK_AGAIN);
+            let is_late = [SEND_AGAIN, GIVE_UP].map(u64::from).contains(&syndrome);
+            let is_look = syndrome == u64::from(LOOK_AGAIN) || is_late;
+            let is_due = is_late && psn == pair.unacked;
             let outstanding = ahead(pair.next_psn, pair.unacked);
             if pair.is_dead {
                 self.ghosts += usize::from(!is_look);
@@ -684,7 +770,7 @@ mod tests {
             let mut is_silent = false;
             while let Some(request) = self.pairs[qpn].waiting.front().copied() {
                 if request.status != 0 {
-                    self.cqe(qpn, request.status, 0);
+                    self.cqe(qpn, request.status, 0, Some(request.last_psn));
                     return self.die(qpn, request.status);
                 }
                 let covered = (self.pairs[qpn].unacked.wrapping_sub(request.last_psn + 1) & 0xFF_FFFF) < 0x80_0000;
@@ -694,16 +780,28 @@ mod tests {
                 self.pairs[qpn].waiting.pop_front();
                 is_silent = !request.signaled;
                 if request.signaled {
-                    self.cqe(qpn, 0, 0);
+                    self.cqe(qpn, 0, 0, Some(request.last_psn));
                 } else {
-                    self.pairs[qpn].index += 1;
+                    self.retire(qpn, Some(request.last_psn));
                 }
             }
-            match refusal {
-                Some(status) if !self.pairs[qpn].waiting.is_empty() => {
-                    self.cqe(qpn, status, syndrome);
+            let oldest = self.pairs[qpn].waiting.front().map(|request| request.last_psn);
+            match (refusal, oldest) {
+                (Some(status), Some(_)) => {
+                    self.cqe(qpn, status, syndrome, oldest);
                     self.die(qpn, status);
                 }
+                (None, Some(_)) if is_due && syndrome == u64::from(GIVE_UP) => {
+                    let status = CqeStatus::RetryExceeded as u64;
+                    self.cqe(qpn, status, 0, oldest);
+                    self.die(qpn, status);
+                }
+                (None, Some(last_psn)) if is_due => self.restarts.push(Restart {
+                    qpn: (qpn as u64).into(),
+                    index: (self.pairs[qpn].index % 0x1_0000).into(),
+                    psn: self.pairs[qpn].unacked.into(),
+                    end_psn: ((last_psn + 1) & 0xFF_FFFF).into(),
+                }),
                 _ if is_silent => self
                     .progresses
                     .push(Progress { addr: (PROGRESS + 4 * qpn as u64).into(), index: (self.pairs[qpn].index % 0x1_0000).into() }),
@@ -714,7 +812,7 @@ mod tests {
         fn flush(&mut self, qpn: usize, producer: u64, is_dead: bool) {
             if is_dead {
                 while self.pairs[qpn].index % 0x1_0000 != producer {
-                    self.cqe(qpn, CqeStatus::Flushed as u64, 0);
+                    self.cqe(qpn, CqeStatus::Flushed as u64, 0, None);
                 }
                 self.pairs[qpn].is_dead = true;
             }
@@ -728,9 +826,12 @@ mod tests {
         progress: Monitor<Progress>,
         halt: Monitor<Qpn>,
         fatal: Monitor<EventReq>,
+        restart: Monitor<Restart>,
+        retired: Vec<Retired>,
         acks: usize,
         naks: usize,
         ghosts: usize,
+        counted_restarts: usize,
         expected: Expected,
         issue_stalls: Stalls,
     }
@@ -743,9 +844,12 @@ mod tests {
                 progress: Monitor::new(Stalls::none()),
                 halt: Monitor::new(Stalls::none()),
                 fatal: Monitor::new(Stalls::none()),
+                restart: Monitor::new(Stalls::none()),
+                retired: vec![],
                 acks: 0,
                 naks: 0,
                 ghosts: 0,
+                counted_restarts: 0,
                 expected: Expected::default(),
                 issue_stalls: Stalls::none(),
             };
@@ -763,7 +867,9 @@ mod tests {
             self.bench.uut.reset.next = false;
             (self.cqe, self.progress) = (Monitor::new(stalls(1)), Monitor::new(stalls(2)));
             (self.halt, self.fatal) = (Monitor::new(stalls(3)), Monitor::new(stalls(4)));
-            (self.acks, self.naks, self.ghosts) = (0, 0, 0);
+            self.restart = Monitor::new(stalls(6));
+            self.retired.clear();
+            (self.acks, self.naks, self.ghosts, self.counted_restarts) = (0, 0, 0, 0);
             self.issue_stalls = stalls(5);
             self.expected = Expected { pairs: vec![Model::default(); 8], ..Default::default() };
         }
@@ -773,12 +879,17 @@ mod tests {
             self.progress.before(&mut self.bench.uut.progress);
             self.halt.before(&mut self.bench.uut.halt);
             self.fatal.before(&mut self.bench.uut.fatal);
+            self.restart.before(&mut self.bench.uut.restart);
             self.bench.settle();
             let uut = &self.bench.uut;
             self.cqe.after(&uut.cqe);
             self.progress.after(&uut.progress);
             self.halt.after(&uut.halt);
             self.fatal.after(&uut.fatal);
+            self.restart.after(&uut.restart);
+            let retired = uut.retired.val();
+            self.retired.extend((retired.valid && retired.index.any()).then_some(retired));
+            self.counted_restarts += usize::from(uut.count_restart.val());
             self.acks += usize::from(uut.count_ack.val());
             self.naks += usize::from(uut.count_nak.val());
             self.ghosts += usize::from(uut.count_ghost.val());
@@ -856,6 +967,11 @@ mod tests {
             self.ack(qpn, 0, u64::from(LOOK_AGAIN));
         }
 
+        /// Says that an acknowledgement of `psn` is late.
+        fn is_late(&mut self, qpn: usize, psn: u64, syndrome: u8) {
+            self.ack(qpn, psn, u64::from(syndrome));
+        }
+
         fn flush(&mut self, qpn: usize, producer: u64, is_dead: bool) {
             self.bench.uut.flush.data.next = (qpn as u64).into();
             self.bench.uut.flush.valid.next = true;
@@ -875,7 +991,12 @@ mod tests {
             for _ in 0..400 {
                 self.clock();
                 let uut = &self.bench.uut;
-                if !(uut.cqe.valid.val() | uut.progress.valid.val() | uut.halt.valid.val() | uut.fatal.valid.val()) {
+                if !(uut.cqe.valid.val()
+                    | uut.progress.valid.val()
+                    | uut.halt.valid.val()
+                    | uut.fatal.valid.val()
+                    | uut.restart.valid.val())
+                {
                     break;
                 }
             }
@@ -884,6 +1005,13 @@ mod tests {
             assert_eq!(self.progress.got, self.expected.progresses);
             assert_eq!(self.halt.got, self.expected.halts);
             assert_eq!(self.fatal.got, self.expected.fatals);
+            assert_eq!(self.restart.got, self.expected.restarts);
+            assert_eq!(self.counted_restarts, self.expected.restarts.len());
+            assert_eq!(self.retired.len(), self.expected.retired.len());
+            for (retired, (qpn, index, psn)) in self.retired.iter().zip(&self.expected.retired) {
+                assert_eq!((retired.qpn.to_u64(), retired.index.to_u64()), (*qpn, *index));
+                assert!(psn.is_none_or(|psn| retired.psn == psn), "{retired:?}, not {psn:?}");
+            }
             assert_eq!((self.acks, self.naks, self.ghosts), (self.expected.acks, self.expected.naks, self.expected.ghosts));
             for (qpn, pair) in self.expected.pairs.iter().enumerate() {
                 self.bench.uut.query_qpn.next = (qpn as u64).into();
@@ -1048,6 +1176,40 @@ mod tests {
     }
 
     #[test]
+    fn a_queue_pair_whose_time_is_up_restarts_at_its_oldest_packet_or_fails_there() {
+        let mut case = Case::new("completer_late");
+        case.quiet();
+        case.command(3, false, true, 0xFF_FFFE);
+        case.is_late(3, 0xFF_FFFE, SEND_AGAIN); // nothing is outstanding
+        case.issue(3, &[SIGNALED, (4, false, 0), SILENT]);
+        case.is_late(3, 0xFF_FFFE, SEND_AGAIN);
+        case.ack(3, 0, 0x1F); // in the middle of the second
+        case.is_late(3, 0xFF_FFFE, SEND_AGAIN); // something was acknowledged since the timer looked
+        case.is_late(3, 0xFF_FFFE, GIVE_UP);
+        case.is_late(3, 1, SEND_AGAIN);
+        case.is_late(3, 1, SEND_AGAIN); // it was in vain
+        case.check();
+        let restart =
+            |index: u64, psn: u64, end: u64| Restart { qpn: 3u64.into(), index: index.into(), psn: psn.into(), end_psn: end.into() };
+        assert_eq!(case.restart.got, [restart(0, 0xFF_FFFE, 0xFF_FFFF), restart(1, 1, 3), restart(1, 1, 3)]);
+        // What is sent again may be acknowledged late, all at once.
+        case.ack(3, 3, 0x1F);
+        case.issue(3, &[SILENT, SIGNALED]);
+        case.is_late(3, 4, GIVE_UP);
+        case.is_late(3, 4, SEND_AGAIN); // dead
+        case.flush(3, 6, true);
+        case.check();
+        assert_eq!(case.fatal.got.iter().map(|event| event.code.to_u64()).collect::<Vec<_>>(), [CqeStatus::RetryExceeded as u64]);
+        assert_eq!(case.ghosts, 0);
+        // A request that was refused comes first, though time is up.
+        case.command(4, false, true, 7);
+        case.issue(4, &[REFUSED]);
+        case.is_late(4, 7, SEND_AGAIN);
+        case.check();
+        case.bench.finish();
+    }
+
+    #[test]
     fn random_traffic_of_several_queue_pairs_gives_what_a_model_gives_under_stalls_and_after_resets() {
         let mut case = Case::new("completer_random");
         for seed in 1..4 {
@@ -1064,7 +1226,7 @@ mod tests {
                     let pair = case.expected.pairs[qpn].clone();
                     let outstanding = pair.next_psn.wrapping_sub(pair.unacked) & 0xFF_FFFF;
                     let is_refused = pair.waiting.back().is_some_and(|request| request.status != 0);
-                    match random.random() % 10 {
+                    match random.random() % 12 {
                         0..=3 if !pair.is_dead && !is_refused => {
                             let refused = (random.random() % 12 == 0).then_some(REFUSED);
                             let requests: Vec<_> = (0..1 + random.random() % 6)
@@ -1089,6 +1251,10 @@ mod tests {
                         }
                         9 if random.random() % 2 == 0 => {
                             case.ack(qpn, pair.unacked + 0xFF_FFF0 + random.random() % 64, 0x1F);
+                        }
+                        10 => {
+                            let psn = (pair.unacked + 0xFF_FFFF + random.random() % 3) & 0xFF_FFFF;
+                            case.is_late(qpn, psn, if random.random() % 4 == 0 { GIVE_UP } else { SEND_AGAIN });
                         }
                         _ => case.look(qpn),
                     }

@@ -4,13 +4,16 @@
 //! the speed of the completer: a queue pair is in it once, with its newest. A refused request puts
 //! its queue pair there too, weakly: an acknowledgement that is queued already will find it.
 //!
+//! When `timers` finds that a queue pair waits too long, that takes the same way, weakly too: an acknowledgement that is queued
+//! already, or comes before the completer looks, takes its place.
+//!
 //! A queue pair whose responder has refused a request of the peer comes in on `kill`. It dies here as
 //! by a failure of its own, but for the event, which the responder has sent.
 
 use rust_hdl::prelude::*;
 use verbena_abi::limits;
 
-use super::{Completer, FlushGate, Posted};
+use super::{Completer, FlushGate, Posted, Timers};
 use crate::bus::*;
 use crate::prim::{Coalesce, Fifo};
 
@@ -26,15 +29,19 @@ pub struct Requester {
     pub kill: StreamSink<Qpn>,
     pub entered: Signal<In, Bits<16>>,
     pub finished: Signal<In, Bits<16>>,
+    pub asked: Signal<In, Asked>,
+    pub restart: StreamSource<Restart>,
+    pub retired: Signal<Out, Retired>,
     pub cqe: StreamSource<CqeReq>,
     pub progress: StreamSource<Progress>,
     pub halt: StreamSource<Qpn>,
     pub fatal: StreamSource<EventReq>,
-    /// A queue pair is to be flushed, or completions are on their way to the CQ writer.
+    /// A queue pair is to be flushed or to send again, or completions are on their way to the CQ writer.
     pub flush_pending: Signal<Out, Bit>,
     pub count_ack: Signal<Out, Bit>,
     pub count_nak: Signal<Out, Bit>,
     pub count_ghost: Signal<Out, Bit>,
+    pub count_restart: Signal<Out, Bit>,
     pub query_qpn: Signal<In, Qpn>,
     pub query_unacked: Signal<Out, Bits<24>>,
     pub query_consumer: Signal<Out, Bits<16>>,
@@ -43,6 +50,7 @@ pub struct Requester {
     posted: Posted,
     completer: Completer,
     gate: FlushGate,
+    timers: Timers,
     acks: Coalesce<AckIn, { limits::LOG_QPS }, { limits::LOG_QPS + 1 }>,
     flushes: Coalesce<Bit, { limits::LOG_QPS }, { limits::LOG_QPS + 1 }>,
     halt_posted: Fifo<Qpn, 1, 2>,
@@ -53,6 +61,7 @@ pub struct Requester {
     issued: Signal<Local, Issue>,
     refused: Signal<Local, Bit>,
     arrived: Signal<Local, AckIn>,
+    late: Signal<Local, AckIn>,
     look_again: Constant<Bits<8>>,
 }
 
@@ -69,6 +78,9 @@ impl Default for Requester {
             kill: Default::default(),
             entered: Default::default(),
             finished: Default::default(),
+            asked: Default::default(),
+            restart: Default::default(),
+            retired: Default::default(),
             cqe: Default::default(),
             progress: Default::default(),
             halt: Default::default(),
@@ -77,6 +89,7 @@ impl Default for Requester {
             count_ack: Default::default(),
             count_nak: Default::default(),
             count_ghost: Default::default(),
+            count_restart: Default::default(),
             query_qpn: Default::default(),
             query_unacked: Default::default(),
             query_consumer: Default::default(),
@@ -84,6 +97,7 @@ impl Default for Requester {
             posted: Default::default(),
             completer: Default::default(),
             gate: Default::default(),
+            timers: Default::default(),
             acks: Default::default(),
             flushes: Default::default(),
             halt_posted: Default::default(),
@@ -94,6 +108,7 @@ impl Default for Requester {
             issued: Default::default(),
             refused: Default::default(),
             arrived: Default::default(),
+            late: Default::default(),
             look_again: Constant::new(super::completer::LOOK_AGAIN.to_bits()),
         }
     }
@@ -102,16 +117,18 @@ impl Default for Requester {
 impl Logic for Requester {
     #[hdl_gen]
     fn update(&mut self) {
-        clock!(self, clock, posted, completer, gate, acks, flushes, halt_posted, halt_others);
+        clock!(self, clock, posted, completer, gate, timers, acks, flushes, halt_posted, halt_others);
         self.posted.reset.next = self.reset.val();
         self.completer.reset.next = self.reset.val();
         self.gate.reset.next = self.reset.val();
+        self.timers.reset.next = self.reset.val();
         self.acks.reset.next = self.reset.val();
         self.flushes.reset.next = self.reset.val();
         self.halt_posted.reset.next = self.reset.val();
         self.halt_others.reset.next = self.reset.val();
         self.posted.qp_write.next = self.qp_write.val();
         self.completer.qp_write.next = self.qp_write.val();
+        self.timers.qp_write.next = self.qp_write.val();
 
         StreamSink::<SqBell>::link(&mut self.bell_in, &mut self.posted.bell_in);
         StreamSource::<SqBell>::link(&mut self.bell, &mut self.posted.bell);
@@ -132,7 +149,11 @@ impl Logic for Requester {
         self.gate.finished.next = self.finished.val();
         StreamSource::<Qpn>::join(&mut self.gate.flush, &mut self.completer.flush);
 
-        // Issues go straight on; one that was refused takes the queue of acknowledgements for a clock.
+        self.timers.asked.next = self.asked.val();
+        self.timers.unacked.next = self.completer.unacked.val();
+
+        // Issues go straight on; one that was refused takes the queue of acknowledgements for a clock. A queue pair that waits
+        // too long comes when nothing else does: acknowledgements leave clocks free, since none is shorter than 1.7 of them.
         self.issued.next = self.issue.data.val();
         self.refused.next = self.issue.valid.val() & self.completer.issue.ready.val() & self.issued.val().status.any();
         self.completer.issue.data.next = self.issue.data.val();
@@ -140,10 +161,16 @@ impl Logic for Requester {
         self.issue.ready.next = self.completer.issue.ready.val() & self.acks.ready.val();
         self.arrived.next = self.ack.data.val();
         self.ack.ready.next = self.acks.ready.val() & !self.refused.val();
-        self.acks.put_valid.next = self.acks.ready.val() & (self.refused.val() | self.ack.valid.val());
-        self.acks.put_weak.next = self.refused.val();
-        self.acks.put_key.next = self.arrived.val().qpn;
-        self.acks.put_data.next = self.arrived.val();
+        self.late.next = self.timers.expiry.data.val();
+        self.timers.expiry.ready.next = self.acks.ready.val() & !self.refused.val() & !self.ack.valid.val();
+        self.acks.put_valid.next = self.acks.ready.val() & (self.refused.val() | self.ack.valid.val() | self.timers.expiry.valid.val());
+        self.acks.put_weak.next = self.refused.val() | !self.ack.valid.val();
+        self.acks.put_key.next = self.late.val().qpn;
+        self.acks.put_data.next = self.late.val();
+        if self.ack.valid.val() {
+            self.acks.put_key.next = self.arrived.val().qpn;
+            self.acks.put_data.next = self.arrived.val();
+        }
         if self.refused.val() {
             self.acks.put_key.next = self.issued.val().qpn;
             self.acks.put_data.next.qpn = self.issued.val().qpn;
@@ -169,6 +196,8 @@ impl Logic for Requester {
         StreamSource::<Qpn>::join(&mut self.halt_posted.drain, &mut self.posted.halt);
         StreamSource::<Qpn>::link(&mut self.halt, &mut self.halt_others.drain);
 
+        StreamSource::<Restart>::link(&mut self.restart, &mut self.completer.restart);
+        self.retired.next = self.completer.retired.val();
         StreamSource::<CqeReq>::link(&mut self.cqe, &mut self.completer.cqe);
         StreamSource::<Progress>::link(&mut self.progress, &mut self.completer.progress);
         StreamSource::<EventReq>::link(&mut self.fatal, &mut self.completer.fatal);
@@ -176,10 +205,12 @@ impl Logic for Requester {
             | self.flushes.get_valid.val()
             | self.gate.is_busy.val()
             | self.completer.is_flushing.val()
+            | self.restart.valid.val()
             | self.cqe.valid.val();
         self.count_ack.next = self.completer.count_ack.val();
         self.count_nak.next = self.completer.count_nak.val();
         self.count_ghost.next = self.completer.count_ghost.val();
+        self.count_restart.next = self.completer.count_restart.val();
         self.completer.query_qpn.next = self.query_qpn.val();
         self.query_unacked.next = self.completer.query_unacked.val();
         self.query_consumer.next = self.completer.query_consumer.val();
@@ -204,6 +235,7 @@ mod tests {
         progress: Monitor<Progress>,
         halt: Monitor<Qpn>,
         fatal: Monitor<EventReq>,
+        restart: Monitor<Restart>,
         ghosts: usize,
         /// The completion queue takes nothing.
         is_shut: bool,
@@ -222,6 +254,7 @@ mod tests {
                 progress: Monitor::new(none()),
                 halt: Monitor::new(none()),
                 fatal: Monitor::new(none()),
+                restart: Monitor::new(none()),
                 ghosts: 0,
                 is_shut: false,
             };
@@ -241,6 +274,7 @@ mod tests {
             (self.issue, self.ack) = (Driver::new([], stalls(3)), Driver::new([], stalls(4)));
             (self.cqe, self.progress) = (Monitor::new(stalls(5)), Monitor::new(stalls(6)));
             (self.halt, self.fatal) = (Monitor::new(stalls(7)), Monitor::new(stalls(8)));
+            self.restart = Monitor::new(stalls(9));
             self.ghosts = 0;
             self.bench.uut.entered.next = 0u64.into();
             self.bench.uut.finished.next = 0u64.into();
@@ -256,6 +290,7 @@ mod tests {
                 self.progress.before(&mut self.bench.uut.progress);
                 self.halt.before(&mut self.bench.uut.halt);
                 self.fatal.before(&mut self.bench.uut.fatal);
+                self.restart.before(&mut self.bench.uut.restart);
                 if self.is_shut {
                     self.bench.uut.cqe.ready.next = false;
                 }
@@ -269,6 +304,7 @@ mod tests {
                 self.progress.after(&uut.progress);
                 self.halt.after(&uut.halt);
                 self.fatal.after(&uut.fatal);
+                self.restart.after(&uut.restart);
                 self.ghosts += usize::from(uut.count_ghost.val());
                 self.bench.edge();
             }
@@ -280,6 +316,8 @@ mod tests {
                 sq_psn: (0xFF_FF00 + qpn).into(),
                 send_cqn: (0x40 + qpn).into(),
                 progress_address: (0x1000 * qpn).into(),
+                ack_timeout: 1u64.into(),
+                retry_count: 2u64.into(),
                 ..Default::default()
             };
             self.bench.uut.qp_write.next = QpWrite { valid: true, qpn: qpn.into(), clear, start_tx, context, ..Default::default() };
@@ -313,6 +351,49 @@ mod tests {
         fn completions(&mut self) -> Vec<(u64, u64, u64)> {
             self.cqe.got.drain(..).map(|cqe| (cqe.qpn.to_u64(), cqe.index.to_u64(), cqe.status.to_u64())).collect()
         }
+    }
+
+    #[test]
+    fn a_queue_pair_without_an_acknowledgement_sends_again_and_fails_when_no_retry_is_left() {
+        let mut case = Case::new("requester_late");
+        case.command(5, true, false, QpState::Init);
+        case.command(5, false, true, QpState::Rts);
+        case.ring(5, 3);
+        case.clocks(6);
+        let ask = |case: &mut Case, psn: u64| {
+            case.bench.uut.asked.next = Asked { valid: true, qpn: 5u64.into(), psn: (0xFF_FF05 + psn).into() };
+            case.clocks(1);
+            case.bench.uut.asked.next = Asked::default();
+        };
+        (0..2).for_each(|index| case.issue(5, index, true, 0));
+        case.clocks(4);
+        ask(&mut case, 2);
+        // Longer than any timer of 2048 clocks takes, and shorter than two.
+        let period = 4 * 2048;
+        case.clocks(period);
+        let restart = |index: u64| Restart {
+            qpn: 5u64.into(),
+            index: index.into(),
+            psn: (0xFF_FF05 + index).into(),
+            end_psn: (0xFF_FF06 + index).into(),
+        };
+        assert_eq!(case.restart.got.first(), Some(&restart(0)));
+        assert!(case.completions().is_empty());
+        // The first one is acknowledged, so the second has all its retries.
+        case.ack(5, 0, 0x1F);
+        case.clocks(20);
+        assert_eq!(case.completions(), [(5, 0, 0)]);
+        case.restart.got.clear();
+        case.clocks(3 * period);
+        assert_eq!(case.restart.got, [restart(1), restart(1)]);
+        let gone = CqeStatus::RetryExceeded as u64;
+        case.clocks(100);
+        assert_eq!(case.completions(), [(5, 1, gone), (5, 2, FLUSHED)]);
+        assert_eq!((case.halt.got.len(), case.fatal.got.len(), case.fatal.got[0].code.to_u64()), (1, 1, gone));
+        assert_eq!(case.ghosts, 0);
+        case.clocks(2 * period);
+        assert_eq!(case.restart.got.len(), 2);
+        case.bench.finish();
     }
 
     const FLUSHED: u64 = CqeStatus::Flushed as u64;

@@ -36,6 +36,9 @@ pub struct TxPath {
     pub ipv6: Signal<In, Bits<128>>,
     pub bell: StreamSink<SqBell>,
     pub halt: StreamSink<Qpn>,
+    pub restart: StreamSink<Restart>,
+    pub retired: Signal<In, Retired>,
+    pub asked: Signal<Out, Asked>,
     pub ack: StreamSink<AckReq>,
     pub issue: StreamSource<Issue>,
     pub fetch_req: StreamSource<ReadReq>,
@@ -127,6 +130,9 @@ impl Logic for TxPath {
         StreamSource::<Piece>::join(&mut self.key_check.piece, &mut self.segment.piece);
         StreamSource::<WqeHead>::join(&mut self.key_check.head, &mut self.segment.head);
         StreamSource::<Issue>::link(&mut self.issue, &mut self.segment.issue);
+        StreamSink::<Restart>::link(&mut self.restart, &mut self.segment.restart);
+        self.segment.retired.next = self.retired.val();
+        self.asked.next = self.segment.asked.val();
         StreamSource::<Rewind>::join(&mut self.segment.rewind, &mut self.scheduler.rewind);
         self.scheduler.begun.next = self.segment.begun.val();
         self.scheduler.sending_qpn.next = self.segment.sending_qpn.val();

@@ -5,7 +5,7 @@
 //! | `qp_write` | in | contexts, as the command processor broadcasts them |
 //! | `bell` | sink | a send queue's new producer index |
 //! | `halt` | sink | a queue pair whose requester has failed: nothing more is fetched |
-//! | `rewind` | sink | turns that ended early: where to fetch on |
+//! | `rewind` | sink | turns that ended early, and restarts: where to fetch on |
 //! | `read` | source | reads of send queues in host memory |
 //! | `fetch` | source | which requests each read brings, in order |
 //! | `begun` | in | pulse: a request has come to the segmenter |
@@ -27,8 +27,9 @@
 //! [`FETCH_AHEAD`] requests are fetched that the segmenter has not begun.
 //! Latency: four clocks from a doorbell to `read` and `fetch`, when nobody waits. After a reset the states are cleared, one a
 //! clock; commands and doorbells wait meanwhile.
-//! A doorbell that is more than the queue's depth ahead is dropped and counted, as is one of a
-//! queue pair that is not ready to send.
+//! A doorbell that is more than the queue's depth ahead of the last request ever fetched is dropped and counted, as is one of a
+//! queue pair that is not ready to send. After a restart more than the depth may wait to be fetched: what is
+//! read from slots that are in use anew is thrown away by the segmenter, which knows what is done.
 //!
 //! [`FETCH_BATCH`]: verbena_abi::limits::FETCH_BATCH
 //! [`FETCH_AHEAD`]: verbena_abi::limits::FETCH_AHEAD
@@ -45,6 +46,8 @@ use crate::prim::{DeepFifo, Fifo, Ram};
 struct SqState {
     producer: Bits<16>,
     fetched: Bits<16>,
+    /// Index behind the last request ever fetched; ahead of `fetched` after a restart.
+    top: Bits<16>,
     is_queued: Bit,
     is_active: Bit,
     is_long: Bit,
@@ -126,6 +129,7 @@ pub struct Scheduler {
     count: DFF<Bits<4>>,
     read_addr: DFF<Bits<64>>,
     fits: DFF<Bit>,
+    lead: DFF<Bits<16>>,
     total: DFF<Bits<16>>,
     begun_count: DFF<Bits<16>>,
     is_ahead: DFF<Bit>,
@@ -208,6 +212,7 @@ impl Default for Scheduler {
             count: Default::default(),
             read_addr: Default::default(),
             fits: Default::default(),
+            lead: Default::default(),
             total: Default::default(),
             begun_count: Default::default(),
             is_ahead: Default::default(),
@@ -256,7 +261,7 @@ impl Default for Scheduler {
 impl Logic for Scheduler {
     #[hdl_gen]
     fn update(&mut self) {
-        dff_setup!(self, clock, state, work, qpn, index, flags, may_visit, held, waiting, slot, count, read_addr, fits);
+        dff_setup!(self, clock, state, work, qpn, index, flags, may_visit, held, waiting, slot, count, read_addr, fits, lead);
         dff_setup!(self, clock, total, begun_count, is_ahead, is_bad, newest, others);
         clock!(self, clock, state_ram, query_ram, config_ram, ready_queue, changes, reads, fetches);
         self.ready_queue.reset.next = self.reset.val();
@@ -349,6 +354,7 @@ impl Logic for Scheduler {
         self.from.next = self.current.val().fetched;
         if self.work.q.val() == Work::Bell {
             self.target.next = self.index.q.val();
+            self.from.next = self.current.val().top;
         }
         if self.work.q.val() == Work::Rewind {
             self.from.next = self.index.q.val();
@@ -398,6 +404,7 @@ impl Logic for Scheduler {
                 self.held.d.next = self.current.val();
                 self.waiting.d.next = self.target.val() - self.from.val();
                 self.slot.d.next = self.current.val().fetched & self.mask.val();
+                self.lead.d.next = self.current.val().top - self.current.val().fetched;
                 self.state.d.next = State::Measure;
             }
             State::Measure => {
@@ -420,6 +427,7 @@ impl Logic for Scheduler {
                         if self.flags.q.val().get_bit(0) {
                             self.updated.next.producer = 0.into();
                             self.updated.next.fetched = 0.into();
+                            self.updated.next.top = 0.into();
                             self.updated.next.is_long = false;
                             self.updated.next.is_parked = false;
                         }
@@ -442,8 +450,8 @@ impl Logic for Scheduler {
                         if self.fits.q.val() {
                             self.updated.next.producer = self.index.q.val();
                             if self.waiting.q.val().any() & !self.kept.val().is_queued & !self.kept.val().is_parked {
-                                self.visit.next = self.may_visit.q.val();
-                                if !self.may_visit.q.val() {
+                                self.visit.next = self.may_visit.q.val() & !self.lead.q.val().any();
+                                if !self.may_visit.q.val() | self.lead.q.val().any() {
                                     self.updated.next.is_queued = true;
                                     self.push.next = true;
                                 }
@@ -465,6 +473,9 @@ impl Logic for Scheduler {
             self.total.d.next = self.total.q.val() + self.batch_bits.val();
             self.newest.d.next = self.qpn.q.val();
             self.updated.next.fetched = self.kept.val().fetched + self.batch_bits.val();
+            if self.lead.q.val() < self.batch_bits.val() {
+                self.updated.next.top = self.kept.val().fetched + self.batch_bits.val();
+            }
             self.updated.next.is_parked = self.kept.val().is_long;
             self.updated.next.is_queued = !self.kept.val().is_long & !self.is_tail.val();
             self.push.next = !self.kept.val().is_long & !self.is_tail.val();
@@ -862,6 +873,42 @@ mod tests {
         assert_eq!(fetched(&mut bench, 40), [(0, 0, 1)]);
         ring(&mut bench, 0, 3);
         assert_eq!(fetched(&mut bench, 40), [(0, 1, 2)]);
+        bench.finish();
+    }
+
+    #[test]
+    fn doorbells_are_measured_from_the_last_request_ever_fetched_while_a_queue_pair_sends_again() {
+        let mut bench = Bench::new("tx_scheduler_again", Scheduler::default(), |uut| &mut uut.clock);
+        reset(&mut bench);
+        bench.cycles(limits::QPS);
+        set(&mut bench, write(0, QpState::Rts, 3, false, true));
+        set(&mut bench, write(1, QpState::Rts, 3, false, true));
+        bench.uut.read.ready.next = true;
+        bench.uut.fetch.ready.next = true;
+        ring(&mut bench, 0, 8);
+        assert_eq!(fetched(&mut bench, 40), [(0, 0, 8)]);
+        // Back to the first request, and nothing is fetched yet. All eight are done by now, and eight more are posted.
+        bench.uut.read.ready.next = false;
+        for index in 1..4 {
+            ring(&mut bench, 1, index);
+            bench.cycles(5);
+        }
+        assert!(!bench.uut.reads.fill.ready.val());
+        rewind(&mut bench, 0, 0, false);
+        assert!(!is_refused(&mut bench, 0, 16), "sixteen wait, but eight of them were fetched");
+        assert!(is_refused(&mut bench, 0, 17));
+        bench.uut.read.ready.next = true;
+        let got: Vec<_> = fetched(&mut bench, 100).into_iter().filter(|fetch| fetch.0 == 0).collect();
+        assert_eq!(got, [(0, 0, 8), (0, 8, 8)]);
+        // As far as the last one ever fetched and no farther, also when it goes there in two steps.
+        rewind(&mut bench, 0, 13, false);
+        assert_eq!(fetched(&mut bench, 40), [(0, 13, 3)]);
+        assert!(is_refused(&mut bench, 0, 25));
+        ring(&mut bench, 0, 18);
+        assert_eq!(fetched(&mut bench, 40), [(0, 16, 2)]);
+        rewind(&mut bench, 0, 17, false);
+        assert_eq!(fetched(&mut bench, 40), [(0, 17, 1)]);
+        assert!(!is_refused(&mut bench, 0, 26));
         bench.finish();
     }
 

@@ -1,15 +1,18 @@
 //! Cuts requests into packets of at most the path MTU, gives them their PSNs, says which
-//! bytes of local memory each packet is gathered from, and ends turns.
+//! bytes of local memory each packet is gathered from, ends turns, and goes back to what was lost.
 //!
 //! | port | role | carries |
 //! |---|---|---|
 //! | `qp_write` | in | contexts: first PSN |
 //! | `halt` | sink | a queue pair whose requester has failed: nothing more of it is sent |
+//! | `restart` | sink | where a queue pair begins to send again |
+//! | `retired` | in | requests that are done |
 //! | `head`, `piece` | sink | requests and their ranges of local memory |
 //! | `desc` | source | what each packet is built from, in order |
 //! | `gather` | source | the parts of each packet's payload, in order |
 //! | `issue` | source | each request with the PSN of its last packet |
-//! | `rewind` | source | turns that ended, and requests of long ones that are done: where the scheduler fetches on |
+//! | `rewind` | source | turns that ended, requests of long ones that are done, and restarts: where the scheduler fetches on |
+//! | `asked` | out | the PSN behind each packet with AckReq; at a restart, the one from which is sent again |
 //! | `begun` | out | one clock for each request that is begun, or found to be void |
 //! | `sending_qpn`, `others_wait` | out, in | whether another queue pair than this one has requests to send |
 //! | `query_*` | in/out | next PSN of one queue pair, one clock later |
@@ -27,33 +30,50 @@
 //! to where it stopped, and it goes on with the PSN that is due. If its key is not good any more by then, it
 //! fails like any other.
 //!
+//! **Restarts.** A restart names the oldest request that is not done, the first PSN to send, and the one behind the
+//! request, from which follows how much of it is passed over. It is taken at once, but in the middle of a request of the same
+//! queue pair at the end of a packet. What was issued is not issued again. An acknowledgement that comes late may retire
+//! requests that are to be sent again, and the consumer may use their slots anew; so a request that is issued and
+//! done is not sent, whatever was read from its slot, and sending goes on with the oldest one that is not done.
+//!
 //! [`TURN_BYTES`]: verbena_abi::limits::TURN_BYTES
 
 use rust_hdl::prelude::*;
 use verbena_abi::{limits, queue, wire};
 
-use crate::bus::{GatherReq, Issue, PacketDesc, Piece, QpContext, QpWrite, Qpn, Rewind, StreamSink, StreamSource, WqeHead};
+use crate::bus::{
+    Asked, GatherReq, Issue, PacketDesc, Piece, QpContext, QpWrite, Qpn, Restart, Retired, Rewind, StreamSink, StreamSource, WqeHead,
+};
 use crate::prim::{Fifo, LutRam, Ram};
 
-/// What changes while a queue pair sends.
+/// What a queue pair sends next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
-struct TxState {
-    /// PSN behind everything that is issued.
-    next_psn: Bits<24>,
+struct Due {
     /// The request that comes next. What comes with another index was fetched in vain.
     index: Bits<16>,
-    /// Bytes of it that are sent; 0 unless it is issued already.
-    sent: Bits<32>,
-    /// PSN with which it goes on.
-    resume_psn: Bits<24>,
+    /// PSN with which it begins, or goes on.
+    psn: Bits<24>,
+    /// PSN behind it, if a part of it is sent already.
+    end_psn: Bits<24>,
+    /// A part of it may be sent already.
+    is_middle: Bit,
     /// The scheduler waits for a report.
     is_long: Bit,
+}
+
+/// The oldest request that is not done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Oldest {
+    index: Bits<16>,
+    /// Its first PSN.
+    psn: Bits<24>,
 }
 
 /// A change that a command makes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 struct Change {
     qpn: Qpn,
+    clear: Bit,
     start: Bit,
     stop: Bit,
     psn: Bits<24>,
@@ -62,6 +82,8 @@ struct Change {
 #[derive(Clone, Copy, Debug, PartialEq, LogicState)]
 enum State {
     Start,
+    Locate,
+    Remain,
     Resume,
     Cut,
     Yield,
@@ -75,6 +97,8 @@ pub struct Segment {
     pub reset: Signal<In, Bit>,
     pub qp_write: Signal<In, QpWrite>,
     pub halt: StreamSink<Qpn>,
+    pub restart: StreamSink<Restart>,
+    pub retired: Signal<In, Retired>,
     pub head: StreamSink<WqeHead>,
     pub piece: StreamSink<Piece>,
     pub desc: StreamSource<PacketDesc>,
@@ -83,13 +107,17 @@ pub struct Segment {
     pub rewind: StreamSource<Rewind>,
     pub sending_qpn: Signal<Out, Qpn>,
     pub others_wait: Signal<In, Bit>,
+    pub asked: Signal<Out, Asked>,
     pub begun: Signal<Out, Bit>,
     pub refused: Signal<Out, Bit>,
     pub query_qpn: Signal<In, Qpn>,
     pub query_next_psn: Signal<Out, Bits<24>>,
 
     state: DFF<State>,
-    state_ram: Ram<TxState, { limits::LOG_QPS }>,
+    due_ram: Ram<Due, { limits::LOG_QPS }>,
+    // Index behind everything issued.
+    issued_ram: Ram<Bits<16>, { limits::LOG_QPS }>,
+    oldest_ram: Ram<Oldest, { limits::LOG_QPS }>,
     query_ram: Ram<Bits<24>, { limits::LOG_QPS }>,
     dead_ram: LutRam<Bit, { limits::LOG_QPS }>,
     changes: Fifo<Change, 1, 2>,
@@ -108,7 +136,9 @@ pub struct Segment {
     psn: DFF<Bits<24>>,
     end_psn: DFF<Bits<24>>,
     is_long: DFF<Bit>,
+    all_packets: DFF<Bits<24>>,
     sent: DFF<Bits<32>>,
+    to_skip: DFF<Bits<32>>,
     to_discard: DFF<Bits<3>>,
     // Its packet: bytes, those that are not gathered yet, and what comes behind it.
     packet_len: DFF<Bits<13>>,
@@ -124,6 +154,7 @@ pub struct Segment {
     turn: DFF<Bits<17>>,
     was_refused: DFF<Bit>,
     has_begun: DFF<Bit>,
+    last_asked: DFF<Asked>,
 
     broadcast: Signal<Local, QpWrite>,
     attributes: Signal<Local, QpContext>,
@@ -131,14 +162,26 @@ pub struct Segment {
     has_change: Signal<Local, Bit>,
     write: Signal<Local, Bit>,
     write_qpn: Signal<Local, Qpn>,
-    updated: Signal<Local, TxState>,
+    updated: Signal<Local, Due>,
+    write_issued: Signal<Local, Bit>,
+    issued_qpn: Signal<Local, Qpn>,
+    new_issued: Signal<Local, Bits<16>>,
+    new_next_psn: Signal<Local, Bits<24>>,
+    done: Signal<Local, Retired>,
+    again: Signal<Local, Restart>,
+    is_mine: Signal<Local, Bit>,
+    take_restart: Signal<Local, Bit>,
     load: Signal<Local, Bit>,
     incoming: Signal<Local, WqeHead>,
     look_qpn: Signal<Local, Qpn>,
     in_mtu: Signal<Local, Bits<13>>,
     in_mask: Signal<Local, Bits<13>>,
     rounded: Signal<Local, Bits<32>>,
-    current: Signal<Local, TxState>,
+    current: Signal<Local, Due>,
+    oldest: Signal<Local, Oldest>,
+    since_done: Signal<Local, Bits<16>>,
+    is_done: Signal<Local, Bit>,
+    is_issued: Signal<Local, Bit>,
     fresh: Signal<Local, WqeHead>,
     is_dead: Signal<Local, Bit>,
     is_due: Signal<Local, Bit>,
@@ -148,8 +191,8 @@ pub struct Segment {
     is_same_qp: Signal<Local, Bit>,
     start: Signal<Local, Bit>,
     refuse: Signal<Local, Bit>,
-    resume: Signal<Local, Bit>,
-    due_psn: Signal<Local, Bits<24>>,
+    left_packets: Signal<Local, Bits<24>>,
+    done_packets: Signal<Local, Bits<24>>,
     after_psn: Signal<Local, Bits<24>>,
     now: Signal<Local, WqeHead>,
     mtu: Signal<Local, Bits<13>>,
@@ -165,6 +208,7 @@ pub struct Segment {
     go: Signal<Local, Bit>,
     drop_piece: Signal<Local, Bit>,
     send_desc: Signal<Local, Bit>,
+    asks_now: Signal<Local, Bit>,
     measure: Signal<Local, Bit>,
     desc_zero: Constant<PacketDesc>,
     base_mtu: Constant<Bits<13>>,
@@ -188,6 +232,8 @@ impl Default for Segment {
             reset: Default::default(),
             qp_write: Default::default(),
             halt: Default::default(),
+            restart: Default::default(),
+            retired: Default::default(),
             head: Default::default(),
             piece: Default::default(),
             desc: Default::default(),
@@ -196,12 +242,15 @@ impl Default for Segment {
             rewind: Default::default(),
             sending_qpn: Default::default(),
             others_wait: Default::default(),
+            asked: Default::default(),
             begun: Default::default(),
             refused: Default::default(),
             query_qpn: Default::default(),
             query_next_psn: Default::default(),
             state: Default::default(),
-            state_ram: Default::default(),
+            due_ram: Default::default(),
+            issued_ram: Default::default(),
+            oldest_ram: Default::default(),
             query_ram: Default::default(),
             dead_ram: Default::default(),
             changes: Default::default(),
@@ -218,7 +267,9 @@ impl Default for Segment {
             psn: Default::default(),
             end_psn: Default::default(),
             is_long: Default::default(),
+            all_packets: Default::default(),
             sent: Default::default(),
+            to_skip: Default::default(),
             to_discard: Default::default(),
             packet_len: Default::default(),
             packet_left: Default::default(),
@@ -231,6 +282,7 @@ impl Default for Segment {
             turn: Default::default(),
             was_refused: Default::default(),
             has_begun: Default::default(),
+            last_asked: Default::default(),
             broadcast: Default::default(),
             attributes: Default::default(),
             change: Default::default(),
@@ -238,6 +290,14 @@ impl Default for Segment {
             write: Default::default(),
             write_qpn: Default::default(),
             updated: Default::default(),
+            write_issued: Default::default(),
+            issued_qpn: Default::default(),
+            new_issued: Default::default(),
+            new_next_psn: Default::default(),
+            done: Default::default(),
+            again: Default::default(),
+            is_mine: Default::default(),
+            take_restart: Default::default(),
             load: Default::default(),
             incoming: Default::default(),
             look_qpn: Default::default(),
@@ -245,6 +305,10 @@ impl Default for Segment {
             in_mask: Default::default(),
             rounded: Default::default(),
             current: Default::default(),
+            oldest: Default::default(),
+            since_done: Default::default(),
+            is_done: Default::default(),
+            is_issued: Default::default(),
             fresh: Default::default(),
             is_dead: Default::default(),
             is_due: Default::default(),
@@ -254,8 +318,8 @@ impl Default for Segment {
             is_same_qp: Default::default(),
             start: Default::default(),
             refuse: Default::default(),
-            resume: Default::default(),
-            due_psn: Default::default(),
+            left_packets: Default::default(),
+            done_packets: Default::default(),
             after_psn: Default::default(),
             now: Default::default(),
             mtu: Default::default(),
@@ -271,6 +335,7 @@ impl Default for Segment {
             go: Default::default(),
             drop_piece: Default::default(),
             send_desc: Default::default(),
+            asks_now: Default::default(),
             measure: Default::default(),
             desc_zero: Constant::new(PacketDesc::default()),
             base_mtu: Constant::new(128u32.to_bits()),
@@ -292,10 +357,10 @@ impl Logic for Segment {
     #[hdl_gen]
     fn update(&mut self) {
         dff_setup!(self, clock, state, is_loaded, loaded, packets, first_len, has_written);
-        dff_setup!(self, clock, request, psn, end_psn, is_long, sent, to_discard);
+        dff_setup!(self, clock, request, psn, end_psn, is_long, all_packets, sent, to_skip, to_discard);
         dff_setup!(self, clock, packet_len, packet_left, rest, is_first_packet, is_first_part);
-        dff_setup!(self, clock, has_piece, part, turn_qpn, turn, was_refused, has_begun);
-        clock!(self, clock, state_ram, query_ram, dead_ram, changes, descs, gathers, issues, rewinds);
+        dff_setup!(self, clock, has_piece, part, turn_qpn, turn, was_refused, has_begun, last_asked);
+        clock!(self, clock, due_ram, issued_ram, oldest_ram, query_ram, dead_ram, changes, descs, gathers, issues, rewinds);
         self.changes.reset.next = self.reset.val();
         self.descs.reset.next = self.reset.val();
         self.gathers.reset.next = self.reset.val();
@@ -314,6 +379,7 @@ impl Logic for Segment {
         self.attributes.next = self.broadcast.val().context;
         self.changes.fill.valid.next = self.broadcast.val().valid;
         self.changes.fill.data.next.qpn = self.broadcast.val().qpn;
+        self.changes.fill.data.next.clear = self.broadcast.val().clear;
         self.changes.fill.data.next.start = self.broadcast.val().start_tx;
         self.changes.fill.data.next.stop = self.attributes.val().state == self.error_state.val();
         self.changes.fill.data.next.psn = self.attributes.val().sq_psn;
@@ -327,20 +393,19 @@ impl Logic for Segment {
         self.in_mtu.next = self.base_mtu.val() << self.incoming.val().mtu;
         self.in_mask.next = self.in_mtu.val() - self.one.val();
         self.rounded.next = self.incoming.val().len + bit_cast::<32, 13>(self.in_mask.val());
-        self.current.next = self.state_ram.read_data.val();
+        self.current.next = self.due_ram.read_data.val();
         self.dead_ram.read_address.next = self.fresh.val().qpn;
         self.is_dead.next = self.dead_ram.read_data.val();
         self.is_due.next = self.fresh.val().index == self.current.val().index;
+        self.is_issued.next = self.issued_ram.read_data.val() != self.fresh.val().index;
+        self.oldest.next = self.oldest_ram.read_data.val();
+        self.since_done.next = self.oldest.val().index - self.fresh.val().index;
+        self.is_done.next = self.is_issued.val() & self.since_done.val().any() & !self.since_done.val().get_bit(15);
         self.is_same_qp.next = self.fresh.val().qpn == self.turn_qpn.q.val();
         self.turn_is_over.next = (self.turn.q.val() >= self.turn_bytes.val()) & self.others_wait.val();
-        self.resume.next = self.current.val().sent.any();
-        self.due_psn.next = self.current.val().next_psn;
-        if self.resume.val() {
-            self.due_psn.next = self.current.val().resume_psn;
-        }
-        self.after_psn.next = self.current.val().next_psn + self.packets.q.val();
-        if self.resume.val() {
-            self.after_psn.next = self.current.val().next_psn;
+        self.after_psn.next = self.current.val().psn + self.packets.q.val();
+        if self.current.val().is_middle {
+            self.after_psn.next = self.current.val().end_psn;
         }
 
         // The part that this clock takes: what is left of the packet, or of the piece.
@@ -368,8 +433,20 @@ impl Logic for Segment {
         // A request that goes on passes over what is sent: a piece or a part of one each clock.
         self.skip.next = bit_cast::<32, 13>(self.part_len.val());
         if self.state.q.val() == State::Resume {
-            self.skip.next = self.sent.q.val();
+            self.skip.next = self.to_skip.q.val();
         }
+        // What is left of it can't be more than all of it, unless the request in its slot is another one by now.
+        self.left_packets.next = self.end_psn.q.val() - self.psn.q.val();
+        self.done_packets.next = self.all_packets.q.val() - self.left_packets.val();
+        if self.left_packets.val() > self.all_packets.q.val() {
+            self.done_packets.next = 0.into();
+        }
+
+        // A restart is a write of the state, so it is taken when nobody else writes. In the middle of a request of its own
+        // queue pair it waits for the end of a packet, and what is left of the request is thrown away.
+        self.again.next = self.restart.data.val();
+        self.is_mine.next = self.restart.valid.val() & (self.again.val().qpn == self.now.val().qpn);
+        self.last_asked.d.next.valid = false;
 
         self.descs.fill.valid.next = false;
         self.descs.fill.data.next = self.desc_zero.val();
@@ -382,8 +459,11 @@ impl Logic for Segment {
         self.descs.fill.data.next.len = self.packet_len.q.val();
         self.descs.fill.data.next.ends_request = self.is_last_packet.val();
         self.descs.fill.data.next.solicited = self.now.val().solicited & self.is_last_packet.val();
-        self.descs.fill.data.next.ack_req =
+        self.asks_now.next =
             (self.is_last_packet.val() & self.now.val().asks_ack) | ((self.psn.q.val() & self.ack_mask.val()) == self.ack_mask.val());
+        self.descs.fill.data.next.ack_req = self.asks_now.val();
+        self.last_asked.d.next.qpn = self.now.val().qpn;
+        self.last_asked.d.next.psn = self.psn.q.val() + 1;
         self.descs.fill.data.next.opcode = self.write_middle.val();
         if self.is_first_packet.q.val() & self.is_last_packet.val() {
             self.descs.fill.data.next.opcode = self.write_only.val();
@@ -412,11 +492,15 @@ impl Logic for Segment {
         self.rewinds.fill.data.next.is_long = true;
         self.write.next = false;
         self.write_qpn.next = self.now.val().qpn;
-        self.updated.next.next_psn = self.end_psn.q.val();
         self.updated.next.index = self.now.val().index;
-        self.updated.next.sent = self.sent.q.val();
-        self.updated.next.resume_psn = self.psn.q.val();
+        self.updated.next.psn = self.psn.q.val();
+        self.updated.next.end_psn = self.end_psn.q.val();
+        self.updated.next.is_middle = true;
         self.updated.next.is_long = true;
+        self.write_issued.next = false;
+        self.issued_qpn.next = self.fresh.val().qpn;
+        self.new_issued.next = self.fresh.val().index + 1;
+        self.new_next_psn.next = self.after_psn.val();
         self.start.next = false;
         self.refuse.next = false;
         self.go.next = false;
@@ -429,32 +513,44 @@ impl Logic for Segment {
                 // A state that was written in the last clock is not read yet.
                 self.start.next = self.is_loaded.q.val()
                     & !self.has_change.val()
+                    & !self.restart.valid.val()
                     & !self.halt.valid.val()
                     & !self.has_written.q.val()
                     & self.issues.fill.ready.val()
                     & self.rewinds.fill.ready.val();
                 if self.start.val() {
                     self.request.d.next = self.fresh.val();
-                    self.psn.d.next = self.due_psn.val();
+                    self.psn.d.next = self.current.val().psn;
                     self.end_psn.d.next = self.after_psn.val();
                     self.is_long.d.next = self.current.val().is_long;
-                    self.sent.d.next = self.current.val().sent;
+                    self.all_packets.d.next = self.packets.q.val();
+                    self.sent.d.next = 0.into();
                     self.to_discard.d.next = self.fresh.val().pieces;
                     self.packet_len.d.next = self.first_len.q.val();
                     self.packet_left.d.next = self.first_len.q.val();
                     self.rest.d.next = self.fresh.val().len - bit_cast::<32, 13>(self.first_len.q.val());
-                    self.is_first_packet.d.next = !self.resume.val();
+                    self.is_first_packet.d.next = true;
                     self.is_first_part.d.next = true;
                     self.turn_qpn.d.next = self.fresh.val().qpn;
                     if !self.is_same_qp.val() {
                         self.turn.d.next = 0.into();
                     }
                     self.write_qpn.next = self.fresh.val().qpn;
-                    self.updated.next.next_psn = self.after_psn.val();
                     self.updated.next.index = self.fresh.val().index + 1;
-                    self.updated.next.sent = 0.into();
+                    self.updated.next.psn = self.after_psn.val();
+                    self.updated.next.is_middle = false;
                     self.updated.next.is_long = self.current.val().is_long;
                     if self.is_dead.val() | !self.is_due.val() {
+                        self.state.d.next = State::Discard;
+                    } else if self.is_done.val() {
+                        self.write.next = true;
+                        self.updated.next.index = self.oldest.val().index;
+                        self.updated.next.psn = self.oldest.val().psn;
+                        self.updated.next.is_long = false;
+                        self.rewinds.fill.valid.next = true;
+                        self.rewinds.fill.data.next.qpn = self.fresh.val().qpn;
+                        self.rewinds.fill.data.next.index = self.oldest.val().index;
+                        self.rewinds.fill.data.next.is_long = false;
                         self.state.d.next = State::Discard;
                     } else if self.is_same_qp.val() & self.turn_is_over.val() {
                         self.turn.d.next = 0.into();
@@ -466,38 +562,48 @@ impl Logic for Segment {
                     } else if self.fresh.val().status != self.success.val() {
                         self.refuse.next = true;
                         self.issues.fill.valid.next = true;
-                        self.issues.fill.data.next.last_psn = self.due_psn.val() - 1;
+                        self.issues.fill.data.next.last_psn = self.current.val().psn - 1;
                         self.was_refused.d.next = true;
                         self.state.d.next = State::Discard;
-                    } else if self.resume.val() {
-                        self.write.next = true;
-                        self.rest.d.next = self.fresh.val().len - self.current.val().sent;
-                        self.state.d.next = State::Resume;
                     } else {
                         self.write.next = true;
-                        self.issues.fill.valid.next = true;
+                        self.write_issued.next = !self.is_issued.val();
+                        self.issues.fill.valid.next = !self.is_issued.val();
                         self.state.d.next = State::Cut;
+                        if self.current.val().is_middle {
+                            self.state.d.next = State::Locate;
+                        }
                     }
                 }
             }
+            State::Locate => {
+                self.is_first_packet.d.next = !self.done_packets.val().any();
+                self.sent.d.next = (bit_cast::<32, 24>(self.done_packets.val()) << 7) << self.now.val().mtu;
+                self.state.d.next = State::Remain;
+            }
+            State::Remain => {
+                self.rest.d.next = self.now.val().len - self.sent.q.val();
+                self.to_skip.d.next = self.sent.q.val();
+                self.state.d.next = State::Resume;
+            }
             State::Resume => {
-                // `sent` counts down to 0 here, and up again from where it was: what is left says how much that is.
-                if !self.sent.q.val().any() {
-                    self.sent.d.next = self.now.val().len - self.rest.q.val();
+                if !self.to_skip.q.val().any() {
                     self.measure.next = true;
                     self.state.d.next = State::Cut;
                 } else if self.has_piece.q.val() {
                     self.go.next = true;
-                    self.sent.d.next = 0.into();
-                    if self.sent.q.val() >= self.part_now.val().len {
+                    self.to_skip.d.next = 0.into();
+                    if self.to_skip.q.val() >= self.part_now.val().len {
                         self.drop_piece.next = true;
-                        self.sent.d.next = self.sent.q.val() - self.part_now.val().len;
+                        self.to_skip.d.next = self.to_skip.q.val() - self.part_now.val().len;
                     }
                 }
             }
             State::Cut => {
-                self.go.next =
-                    self.descs.fill.ready.val() & self.gathers.fill.ready.val() & (self.has_piece.q.val() | !self.has_payload.val());
+                self.go.next = self.descs.fill.ready.val()
+                    & self.gathers.fill.ready.val()
+                    & !self.has_change.val()
+                    & (self.has_piece.q.val() | !self.has_payload.val());
                 if self.go.val() {
                     self.gathers.fill.valid.next = self.has_payload.val();
                     self.drop_piece.next = self.has_payload.val() & self.ends_piece.val();
@@ -508,7 +614,7 @@ impl Logic for Segment {
                 if self.send_desc.val() {
                     self.descs.fill.valid.next = true;
                     self.psn.d.next = self.psn.q.val() + 1;
-                    self.sent.d.next = self.sent.q.val() + bit_cast::<32, 13>(self.packet_len.q.val());
+                    self.last_asked.d.next.valid = self.asks_now.val();
                     if self.turn.q.val() < self.turn_bytes.val() {
                         self.turn.d.next = self.turn_now.val();
                     }
@@ -519,6 +625,8 @@ impl Logic for Segment {
                         if self.is_long.q.val() {
                             self.state.d.next = State::Report;
                         }
+                    } else if self.is_mine.val() {
+                        self.state.d.next = State::Discard;
                     } else if self.fills_turn.val() & self.others_wait.val() {
                         self.state.d.next = State::Yield;
                     }
@@ -537,7 +645,8 @@ impl Logic for Segment {
                 if !self.has_change.val() & self.rewinds.fill.ready.val() {
                     self.write.next = true;
                     self.updated.next.index = self.now.val().index + 1;
-                    self.updated.next.sent = 0.into();
+                    self.updated.next.psn = self.end_psn.q.val();
+                    self.updated.next.is_middle = false;
                     self.updated.next.is_long = false;
                     self.rewinds.fill.valid.next = true;
                     self.rewinds.fill.data.next.index = self.now.val().index + 1;
@@ -606,7 +715,36 @@ impl Logic for Segment {
             }
             self.look_qpn.next = self.incoming.val().qpn;
         }
-        self.state_ram.read_address.next = self.look_qpn.val();
+        self.due_ram.read_address.next = self.look_qpn.val();
+        self.issued_ram.read_address.next = self.look_qpn.val();
+        self.oldest_ram.read_address.next = self.look_qpn.val();
+        self.done.next = self.retired.val();
+        self.oldest_ram.write_enable.next = self.done.val().valid;
+        self.oldest_ram.write_address.next = self.done.val().qpn;
+        self.oldest_ram.write_data.next.index = self.done.val().index;
+        self.oldest_ram.write_data.next.psn = self.done.val().psn;
+
+        self.take_restart.next = self.restart.valid.val()
+            & !self.has_change.val()
+            & self.rewinds.fill.ready.val()
+            & ((self.state.q.val() == State::Start) | ((self.state.q.val() == State::Cut) & !self.is_mine.val() & !self.send_desc.val()));
+        self.restart.ready.next = self.take_restart.val();
+        if self.take_restart.val() {
+            self.write.next = true;
+            self.write_qpn.next = self.again.val().qpn;
+            self.updated.next.index = self.again.val().index;
+            self.updated.next.psn = self.again.val().psn;
+            self.updated.next.end_psn = self.again.val().end_psn;
+            self.updated.next.is_middle = true;
+            self.updated.next.is_long = false;
+            self.rewinds.fill.valid.next = true;
+            self.rewinds.fill.data.next.qpn = self.again.val().qpn;
+            self.rewinds.fill.data.next.index = self.again.val().index;
+            self.rewinds.fill.data.next.is_long = false;
+            self.last_asked.d.next.valid = true;
+            self.last_asked.d.next.qpn = self.again.val().qpn;
+            self.last_asked.d.next.psn = self.again.val().psn;
+        }
 
         // Commands and deaths. They never wait, and what is under way waits for them with its own writes.
         self.halt.ready.next = !self.has_change.val();
@@ -624,18 +762,34 @@ impl Logic for Segment {
         if self.has_change.val() & self.change.val().start {
             self.write.next = true;
             self.write_qpn.next = self.change.val().qpn;
-            self.updated.next.next_psn = self.change.val().psn;
             self.updated.next.index = 0.into();
-            self.updated.next.sent = 0.into();
+            self.updated.next.psn = self.change.val().psn;
+            self.updated.next.is_middle = false;
             self.updated.next.is_long = false;
+            self.write_issued.next = true;
+            self.issued_qpn.next = self.change.val().qpn;
+            self.new_issued.next = 0.into();
+            self.new_next_psn.next = self.change.val().psn;
         }
+        if self.has_change.val() & (self.change.val().start | self.change.val().clear) {
+            self.last_asked.d.next.valid = true;
+            self.last_asked.d.next.qpn = self.change.val().qpn;
+            self.last_asked.d.next.psn = 0.into();
+            if self.change.val().start {
+                self.last_asked.d.next.psn = self.change.val().psn;
+            }
+        }
+        self.asked.next = self.last_asked.q.val();
         self.has_written.d.next = self.write.val();
-        self.state_ram.write_enable.next = self.write.val();
-        self.state_ram.write_address.next = self.write_qpn.val();
-        self.state_ram.write_data.next = self.updated.val();
-        self.query_ram.write_enable.next = self.write.val();
-        self.query_ram.write_address.next = self.write_qpn.val();
-        self.query_ram.write_data.next = self.updated.val().next_psn;
+        self.due_ram.write_enable.next = self.write.val();
+        self.due_ram.write_address.next = self.write_qpn.val();
+        self.due_ram.write_data.next = self.updated.val();
+        self.issued_ram.write_enable.next = self.write_issued.val();
+        self.issued_ram.write_address.next = self.issued_qpn.val();
+        self.issued_ram.write_data.next = self.new_issued.val();
+        self.query_ram.write_enable.next = self.write_issued.val();
+        self.query_ram.write_address.next = self.issued_qpn.val();
+        self.query_ram.write_data.next = self.new_next_psn.val();
         self.query_ram.read_address.next = self.query_qpn.val();
         self.query_next_psn.next = self.query_ram.read_data.val();
 
@@ -670,6 +824,8 @@ mod tests {
         bench.uut.head.valid.next = false;
         bench.uut.piece.valid.next = false;
         bench.uut.halt.valid.next = false;
+        bench.uut.restart.valid.next = false;
+        bench.uut.retired.next = Retired::default();
         bench.uut.reset.next = true;
         bench.cycles(2);
         bench.uut.reset.next = false;
@@ -1212,6 +1368,225 @@ mod tests {
         let last = issues.iter().rfind(|issue| issue.qpn == 0u64).unwrap();
         assert_eq!(last.last_psn, 0xFF_FFF0 + sent as u64 - 1, "the PSN of the last packet that was sent");
         assert_eq!(descs.iter().filter(|desc| desc.qpn == 1u64 && desc.ends_request && !desc.is_void).count(), 2, "the other goes on");
+        bench.finish();
+    }
+
+    /// What became of a queue pair's packets, by what a peer would have taken.
+    struct Peer {
+        first_psn: u64,
+        /// What it is to get: packets with the parts of their payload.
+        packets: Vec<(PacketDesc, Vec<GatherReq>)>,
+        /// Last PSNs of the requests, from the first PSN on.
+        ends: Vec<u64>,
+        taken: u64,
+        /// Of `taken`, so many are acknowledged.
+        unacked: u64,
+    }
+
+    impl Peer {
+        fn new(qpn: usize, sender: &Sender, first_psn: u64) -> Self {
+            let mut model = Work::new([0; 4]);
+            model.psn[qpn] = first_psn;
+            let (mut packets, mut ends) = (vec![], vec![]);
+            for (index, pieces) in sender.requests.iter().enumerate() {
+                model.add(qpn, sender.mtu_code, 54, CqeStatus::Success, pieces);
+                let head = sender.head(qpn as u64, index, CqeStatus::Success);
+                let mut parts = model.gathers.drain(..);
+                for desc in model.descs.drain(..) {
+                    let desc = PacketDesc { va: head.remote_va, rkey: head.rkey, ..desc };
+                    let mut of_packet = vec![];
+                    while desc.len.any() && of_packet.last().is_none_or(|part: &GatherReq| !part.last) {
+                        of_packet.push(parts.next().unwrap());
+                    }
+                    packets.push((desc, of_packet));
+                }
+                ends.push(packets.len() as u64 - 1);
+            }
+            Self { first_psn, packets, ends, taken: 0, unacked: 0 }
+        }
+
+        /// Takes a packet, unless it is lost, and checks it either way.
+        fn take(&mut self, desc: &PacketDesc, parts: &[GatherReq], is_lost: bool) {
+            let at = (desc.psn.to_u64().wrapping_sub(self.first_psn) & 0xFF_FFFF) as usize;
+            let (wanted, wanted_parts) = &self.packets[at];
+            let key =
+                |desc: &PacketDesc| (desc.psn, desc.opcode, desc.va, desc.rkey, desc.dma_len, desc.has_reth, desc.len, desc.ends_request);
+            assert_eq!(key(desc), key(wanted));
+            assert_eq!(parts, wanted_parts, "the parts of PSN {:?}", desc.psn);
+            self.taken += u64::from(at as u64 == self.taken && !is_lost);
+        }
+
+        /// Returns the index of the oldest request that is not done.
+        fn oldest(&self) -> usize {
+            self.ends.iter().take_while(|end| **end < self.unacked).count()
+        }
+
+        fn psn(&self, at: u64) -> Bits<24> {
+            ((self.first_psn + at) & 0xFF_FFFF).into()
+        }
+    }
+
+    #[test]
+    fn lost_packets_are_sent_again_from_where_it_is_said_and_slots_of_done_requests_may_hold_anything() {
+        let mut bench = Bench::new("tx_segment_restart", Segment::default(), |uut| &mut uut.clock);
+        let (mut restarts, mut early, mut stale) = (0, 0, 0);
+        for seed in 1..19 {
+            let senders = senders(seed);
+            reset(&mut bench);
+            let mut random = Stalls::new(100 + seed);
+            let psn = |qpn: u64| 0xFF_FFE0 + qpn;
+            for qpn in 0..senders.len() as u64 {
+                bench.uut.retired.next = Retired { valid: true, qpn: qpn.into(), index: 0u64.into(), psn: psn(qpn).into() };
+                set(&mut bench, write(qpn, true, QpState::Rts, psn(qpn)));
+            }
+            bench.uut.others_wait.next = seed % 2 == 0;
+            let mut peers: Vec<_> = senders.iter().enumerate().map(|(qpn, sender)| Peer::new(qpn, sender, psn(qpn as u64))).collect();
+            let empty = Work::new([0; 4]);
+            let mut sides = Sides::new(&empty, |n| if seed % 3 == 0 { Stalls::new(seed + n) } else { Stalls::none() });
+            let mut restart = Driver::new([], Stalls::none());
+            let mut retired = std::collections::VecDeque::new();
+            // Slots of requests before these may be in use anew.
+            let mut told = [0; 3];
+            let (mut descs, mut parts, mut rewinds, mut quiet, mut count) = (0, 0, 0, 0, 0);
+            let mut to_fetch: Vec<(u64, usize, usize)> =
+                senders.iter().enumerate().map(|(qpn, s)| (qpn as u64, 0, s.requests.len())).collect();
+            let start = bench.clock_count();
+            while peers.iter().any(|peer| peer.unacked as usize != peer.packets.len()) {
+                assert!(bench.clock_count() < start + 200_000, "a packet never comes");
+                // The host: a slot whose request is done holds another one.
+                let arrives = random.random() % 16 == 0;
+                for (qpn, from, to) in to_fetch.drain(..if arrives { to_fetch.len() } else { 0 }) {
+                    for index in from..to {
+                        let is_stale = index < told[qpn as usize];
+                        let mut head = senders[qpn as usize].head(qpn, index, CqeStatus::Success);
+                        let mut pieces = senders[qpn as usize].requests[index].clone();
+                        stale += usize::from(is_stale);
+                        if is_stale {
+                            pieces = (0..random.random() % 7).map(|n| (n << 20, 1 + random.random() % 20_000)).collect();
+                            head.pieces = (pieces.len() as u64).into();
+                            head.len = pieces.iter().map(|piece| piece.1).sum::<u64>().into();
+                            head.remote_va = random.random().into();
+                            head.status = (random.random() % 2 * CqeStatus::LocalProtection as u64).into();
+                        }
+                        sides.head.queue.push_back(head);
+                        sides.piece.queue.extend(pieces.into_iter().map(piece));
+                    }
+                }
+                let done: Retired = retired.pop_front().unwrap_or_default();
+                told[done.qpn.index()] = told[done.qpn.index()].max(done.index.index());
+                bench.uut.retired.next = done;
+                restart.before(&mut bench.uut.restart);
+                bench.settle();
+                restart.after(&bench.uut.restart);
+                sides.clock(&mut bench);
+                // The peer.
+                while let Some(desc) = sides.desc.got.get(descs).copied() {
+                    let sent: Vec<_> = sides.gather.got[parts..].iter().take_while(|part| !part.last).copied().collect();
+                    let all = parts + sent.len();
+                    if !desc.is_void && desc.len.any() {
+                        let Some(last) = sides.gather.got.get(all).copied() else { break };
+                        let of_packet: Vec<_> = sent.into_iter().chain([last]).collect();
+                        parts = all + 1;
+                        peers[desc.qpn.index()].take(&desc, &of_packet, random.random() % 12 == 0);
+                    } else if !desc.is_void {
+                        peers[desc.qpn.index()].take(&desc, &[], random.random() % 12 == 0);
+                    }
+                    descs += 1;
+                }
+                // The scheduler.
+                while let Some(rewind) = sides.rewind.got.get(rewinds).copied() {
+                    let (qpn, index) = (rewind.qpn.to_u64(), rewind.index.index());
+                    let all = senders[qpn as usize].requests.len();
+                    to_fetch.push((qpn, index, if rewind.is_long { index + 1 } else { all }));
+                    rewinds += 1;
+                }
+                // The requester: acknowledgements by chance, at any time; restarts when it is quiet, and sometimes too early.
+                let events = sides.desc.got.len() + sides.rewind.got.len();
+                quiet = if events == count { quiet + 1 } else { 0 };
+                count = events;
+                let is_quiet = quiet > 60;
+                if random.random() % 20 == 0 || is_quiet {
+                    for (qpn, peer) in peers.iter_mut().enumerate() {
+                        let issued = sides.issue.got.iter().filter(|issue| issue.qpn == qpn as u64).count();
+                        let is_early = random.random() % 8 == 0;
+                        // Late acknowledgements come behind the restart, the others in front of it.
+                        for is_late in [false, true] {
+                            let (before, news) = (peer.oldest(), peer.taken - peer.unacked);
+                            peer.unacked += if is_quiet { news } else { random.random() % (news + 1) };
+                            for index in before..peer.oldest() {
+                                let (psn, index) = (peer.psn(peer.ends[index] + 1), (index as u64 + 1).into());
+                                retired.push_back(Retired { valid: true, qpn: (qpn as u64).into(), index, psn });
+                            }
+                            let oldest = peer.oldest();
+                            if !is_late && (is_quiet || is_early) && restart.is_done() && oldest < issued {
+                                restart.queue.push_back(Restart {
+                                    qpn: (qpn as u64).into(),
+                                    index: (oldest as u64).into(),
+                                    psn: peer.psn(peer.unacked),
+                                    end_psn: peer.psn(peer.ends[oldest] + 1),
+                                });
+                                restarts += 1;
+                                early += usize::from(is_early);
+                            }
+                        }
+                    }
+                    quiet = 0;
+                }
+            }
+            (0..400).for_each(|_| sides.clock(&mut bench));
+            for (qpn, peer) in peers.iter().enumerate() {
+                let issued: Vec<_> = sides.issue.got.iter().filter(|issue| issue.qpn == qpn as u64).collect();
+                assert_eq!(issued.len(), peer.ends.len(), "each request is issued once");
+                for (index, (issue, end)) in issued.iter().zip(&peer.ends).enumerate() {
+                    assert_eq!((issue.index.index(), issue.last_psn, issue.status.any()), (index, peer.psn(*end), false));
+                }
+            }
+        }
+        assert!(restarts > 30 && early > 10 && stale > 5, "{restarts} restarts, {early} of them early, {stale} slots used anew");
+        bench.finish();
+    }
+
+    #[test]
+    fn an_acknowledgement_is_waited_for_from_the_packet_that_asks_and_no_longer_at_a_restart() {
+        let mut bench = Bench::new("tx_segment_asked", Segment::default(), |uut| &mut uut.clock);
+        reset(&mut bench);
+        set(&mut bench, write(2, true, QpState::Rts, 0x3E));
+        let mut asked = vec![];
+        let mut watch = |bench: &mut Bench<Segment>| {
+            let told = bench.uut.asked.val();
+            asked.extend(told.valid.then(|| (told.qpn.to_u64(), told.psn.to_u64())));
+        };
+        // Every 64th PSN asks, and the last packet of three requests in four.
+        let mut work = Work::new([0; 4]);
+        work.psn[2] = 0x3E;
+        for len in [256, 512, 10, 700] {
+            work.add(2, 1, 54, CqeStatus::Success, &[(0, len)]);
+        }
+        let mut sides = Sides::new(&work, |_| Stalls::none());
+        while !sides.is_done(&work) {
+            watch(&mut bench);
+            sides.clock(&mut bench);
+        }
+        let again = Restart { qpn: 2u64.into(), index: 1u64.into(), psn: 0x3Fu64.into(), end_psn: 0x41u64.into() };
+        bench.uut.restart.data.next = again;
+        bench.uut.restart.valid.next = true;
+        watch(&mut bench);
+        bench.cycles(1);
+        bench.uut.restart.valid.next = false;
+        for _ in 0..3 {
+            watch(&mut bench);
+            bench.cycles(1);
+        }
+        let wanted: Vec<_> = work.descs.iter().filter(|desc| desc.ack_req).map(|desc| (2, desc.psn.to_u64() + 1)).collect();
+        assert_eq!(wanted.len(), 4);
+        assert_eq!(asked, [vec![(2, 0x3E)], wanted, vec![(2, 0x3F)]].concat());
+        // In its slot there is a shorter request by now, though it is not done: nobody knows what to send, but nothing hangs.
+        sides.head.queue.push_back(WqeHead { index: 1u64.into(), ..work.heads[2] });
+        sides.piece.queue.push_back(work.pieces[2]);
+        let before = sides.desc.got.len();
+        (0..20).for_each(|_| sides.clock(&mut bench));
+        let again = &sides.desc.got[before..];
+        assert_eq!((again.len(), again[0].psn.to_u64(), again[0].len.to_u64(), again[0].ends_request), (1, 0x3F, 10, true));
         bench.finish();
     }
 

@@ -289,7 +289,8 @@ fn a_qp() -> CmdQp {
         sq_address: 0x1111_2222_3333_4440.into(),
         progress_address: 0x5555_6666_7777_8884.into(),
         sq_log_depth: 9,
-        timeout: 14,
+        timeout: 31,
+        retry_count: 6,
         ..Default::default()
     }
 }
@@ -418,6 +419,8 @@ fn a_queue_pair_goes_to_rts_with_its_whole_context() {
             sq_address: 0x1111_2222_3333_4440u64.into(),
             progress_address: 0x5555_6666_7777_8884u64.into(),
             sq_log_depth: 9u64.into(),
+            ack_timeout: 31u64.into(),
+            retry_count: 6u64.into(),
         };
         assert_eq!(run.qp_writes, [QpWrite { valid: true, qpn: u64::from(LAST_QP).into(), start_rx, start_tx, clear: false, context }]);
     }
@@ -493,6 +496,8 @@ fn a_queue_pair_with_a_bad_argument_is_refused() {
         CmdQp { sq_address: 0x20.into(), ..a_qp() },
         CmdQp { progress_address: 0x2.into(), ..a_qp() },
         CmdQp { sq_log_depth: 10, ..a_qp() },
+        CmdQp { timeout: 32, ..a_qp() },
+        CmdQp { retry_count: 8, ..a_qp() },
     ];
     for args in &bad {
         run.qp(CreateQp, args, BadParameter);
