@@ -1,8 +1,7 @@
 //! The checklist of `NdkWrite`, item by item: section 6.2 of the fact sheet, through the C interface on verilated cards.
 //!
 //! Data goes from a source with bytes of its own to a sink of canaries; a model of the sink says what may be in it. A comment that
-//! begins with `choice:` says what this provider does where NDKPI leaves it open. Helpers are at the bottom. Item 40, a peer that is gone,
-//! has no test: the card has no local ACK timeout yet.
+//! begins with `choice:` says what this provider does where NDKPI leaves it open. Helpers are at the bottom.
 
 use std::cell::RefCell;
 use std::ffi::c_void;
@@ -1093,6 +1092,48 @@ fn write_39_of_no_bytes_is_not_checked_by_the_peer() {
 }
 
 #[test]
+fn write_40_to_a_peer_that_is_gone_times_out_and_the_rest_is_cancelled() {
+    // A timeout of 8.2 us, so that a peer need not be gone for half a second.
+    let bench = Bench::with_retries(LinkConfig::default(), Some((1, 2)));
+    let ends = End::both(&bench);
+    let mut pair = Pair::of(bench, ends, QpSize { receives: 8, ..QpSize::default() });
+    pair.post(1, 0, 100, 100, 0);
+    pair.succeed([1]);
+    let receives = [50, 51];
+    for request in receives {
+        assert_eq!(ndk!(pair.qp(), NdkReceive(request as PVOID, null(), 0)), SUCCESS);
+    }
+    pair.bench.world.lose(0, |_| true);
+    // Nothing of these arrives, so the sink stays as it is. The first one is silent: it fails all the same.
+    let to = pair.sink.va(5_000);
+    for (request, flags) in [(2, SILENT), (3, 0), (4, SILENT), (5, DEFER), (6, 0)] {
+        assert_eq!(pair.bench.write(pair.qp(), request, &[pair.source.sge(0, 3_000)], to, pair.sink.token, flags), SUCCESS);
+    }
+    let start = pair.bench.world.clock();
+    let entries = pair.bench.reap(pair.ends[0].initiator_cq, 5);
+    // choice: three times 8.2 us at least, twice that and the look of the walker at most.
+    let took = pair.bench.world.clock() - start;
+    assert!((3 * 2_048..3 * 8_192 + 2_000).contains(&took), "{took} clocks");
+    check(&entries[..1], pair.size.context, WRITE, nt(NtStatus::IO_TIMEOUT), [2]);
+    check(&entries[1..], pair.size.context, WRITE, CANCELLED, 3..=6);
+    // choice: the code is the card's status, and there is no syndrome.
+    assert_eq!(entries[0].code, 0x000C);
+    check(&pair.bench.reap(pair.ends[0].receive_cq, 2), pair.size.context, RECEIVE, CANCELLED, receives);
+    pair.bench.settle();
+    assert_eq!(pair.counter(0, Counter::AckTimeouts), 2);
+    assert_eq!(pair.connected.events[0].calls(), [Call::Disconnected], "the connection is lost");
+    assert_eq!(pair.try_post(7, 0, 8, 0, 0), CONNECTION_INVALID);
+    pair.check();
+    // The peer is back, and so is a connection.
+    pair.bench.world.lose_none(0);
+    pair.reconnect();
+    pair.post(8, 0, 100, 300, 0);
+    pair.succeed([8]);
+    pair.check();
+    pair.close();
+}
+
+#[test]
 fn write_41_shows_its_last_byte_last() {
     let pair = Pair::new(QpSize::default());
     assert_ne!(info(&pair.bench, 1).AdapterFlags & NDK_ADAPTER_FLAG_IN_ORDER_DMA_SUPPORTED, 0);
@@ -1532,16 +1573,18 @@ fn write_54_that_meets_a_flush_or_the_close_of_the_connector_completes_once_or_f
 
 #[test]
 fn write_55_of_many_packets_is_one_write_on_any_link() {
-    // To come, with the card's retransmission: loss, reordering and corruption. What can be had today is packets that arrive twice, and
-    // pauses at every port of the link.
     let links = [
         LinkConfig::default(),
         LinkConfig { stall_percent: 40, ..LinkConfig::default() },
         LinkConfig { duplicate_ppm: 300_000, ..LinkConfig::default() },
         LinkConfig { latency: 2_000, stall_percent: 10, duplicate_ppm: 100_000, ..LinkConfig::default() },
+        LinkConfig { loss_ppm: 100_000, ..LinkConfig::default() },
+        LinkConfig { reorder_ppm: 100_000, ..LinkConfig::default() },
+        LinkConfig { corrupt_ppm: 50_000, duplicate_ppm: 50_000, loss_ppm: 20_000, ..LinkConfig::default() },
     ];
     for link in links {
-        let bench = Bench::with_link(link);
+        // 33 us, twice as long as the slowest of these links takes there and back, and seven retries.
+        let bench = Bench::with_retries(link, Some((3, 7)));
         let ends = End::both(&bench);
         let pair = Pair::of(bench, ends, QpSize::default());
         for (request, len) in (0..).zip([100_000, 0, 3, 8_192, 8_193]) {
@@ -1550,8 +1593,10 @@ fn write_55_of_many_packets_is_one_write_on_any_link() {
         let packets = 25 + 1 + 1 + 2 + 3;
         pair.succeed([0, 1, 3, 4]);
         pair.check();
-        assert_eq!(pair.counter(1, Counter::RxRequests), packets, "packets that were not sent again, {link:?}");
+        assert_eq!(pair.counter(1, Counter::RxRequests), packets, "each packet is executed once, {link:?}");
         assert!(link.duplicate_ppm == 0 || pair.counter(1, Counter::RxDuplicates) > 0, "the link did its part");
+        let is_lossy = link.loss_ppm + link.reorder_ppm + link.corrupt_ppm != 0;
+        assert_eq!(pair.counter(0, Counter::AckTimeouts) != 0, is_lossy, "something is sent again if something is lost, {link:?}");
         pair.close();
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use verbena_abi::regs::Counter;
 use verbena_host::cq::{CompletionStatus, CqNotice};
-use verbena_host::{access, ArmKind, Completion, Cq, CqeStatus, Error, Qp, QpOptions, QpState, WriteFlags};
+use verbena_host::{ArmKind, Completion, Cq, CqeStatus, Error, Qp, QpOptions, QpState, WriteFlags};
 use verbena_sim::rng::Rng;
 use verbena_tests::pair::{check_done, Connection, Link, Options, Pair, Write};
 

@@ -13,6 +13,7 @@ use verbena_abi::stages::Stage;
 use verbena_abi::ABI_VERSION;
 
 use crate::command::{Callback, CloseCallback, CloseStatus, CommandWindow, Submitted};
+use crate::connect::{check_retries, ACK_TIMEOUT, RETRY_COUNT};
 use crate::cq::Cq;
 use crate::device::{Bar, Device};
 use crate::error::Error;
@@ -40,12 +41,16 @@ pub struct AdapterConfig {
     pub event_vector: u8,
     /// How often a blocking call lets [`Device::wait`] run before it gives up.
     pub max_waits: u32,
+    /// Local ACK timeout of the connections that [`crate::cm`] makes, as [`crate::QpPeer::timeout`].
+    pub ack_timeout: u8,
+    /// Their retry count, as [`crate::QpPeer::retry_count`].
+    pub retry_count: u8,
 }
 
 impl AdapterConfig {
-    /// Returns a configuration with vector 0 and 20,000 waits.
+    /// Returns a configuration with vector 0, 20,000 waits, a timeout of 67 ms and seven retries.
     pub const fn new(mac: [u8; 6], ipv4: Option<Ipv4Addr>, ipv6: Option<Ipv6Addr>) -> Self {
-        Self { mac, ipv4, ipv6, event_vector: 0, max_waits: 20_000 }
+        Self { mac, ipv4, ipv6, event_vector: 0, max_waits: 20_000, ack_timeout: ACK_TIMEOUT, retry_count: RETRY_COUNT }
     }
 }
 
@@ -240,6 +245,7 @@ impl Adapter {
             let value = config.mac.iter().fold(0, |value, byte| value << 8 | u64::from(*byte));
             return Err(Error::BadValue { what: "station address", value, allowed: "individual addresses other than zero" });
         }
+        check_retries(config.ack_timeout, config.retry_count)?;
         let abi_version = identify(device.bar())?;
         wait_until_ready(&*device, config.max_waits)?;
         let (mut info, log_eq_limit) = crate::capabilities::read(device.bar(), abi_version)?;

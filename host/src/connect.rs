@@ -15,6 +15,11 @@ use crate::qp::Qp;
 /// Smallest UDP source port of RoCEv2 (IBTA annex A17 leaves the range to the sender; this is the dynamic one).
 const FIRST_SOURCE_PORT: u16 = 0xC000;
 
+/// Local ACK timeout exponent by default: 67 ms.
+pub(crate) const ACK_TIMEOUT: u8 = 14;
+/// Retries by default.
+pub(crate) const RETRY_COUNT: u8 = 7;
+
 /// Where a QP is reached: what two ends tell each other before they connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpAddress {
@@ -45,12 +50,25 @@ pub struct QpPeer {
     pub vlan_tci: Option<u16>,
     /// UDP source port, C000 to FFFF; none: derived from both QPNs.
     pub source_port: Option<u16>,
-    /// Local ACK timeout exponent, 0 to 31: 4.096 µs times two to that power; 0: off.
+    /// Local ACK timeout exponent, 0 to 31: 4.096 µs times two to that power; 0: off. Give it several round trips.
     pub timeout: u8,
-    /// Retries after a timeout or a sequence error, 0 to 7.
+    /// Times that the card sends again without progress, 0 to 7, before the request fails with [`crate::CqeStatus::RetryExceeded`].
     pub retry_count: u8,
     /// Retries after a receiver-not-ready, 0 to 7; 7: without end.
     pub rnr_retry: u8,
+}
+
+fn at_most(what: &'static str, value: u32, limit: u32) -> Result<(), Error> {
+    if value > limit {
+        return Err(Error::AboveLimit { what, value: value.into(), limit: limit.into() });
+    }
+    Ok(())
+}
+
+/// Checks a timeout exponent and a retry count against their fields.
+pub(crate) fn check_retries(timeout: u8, retry_count: u8) -> Result<(), Error> {
+    at_most("timeout exponent", timeout.into(), 31)?;
+    at_most("retry count", retry_count.into(), 7)
 }
 
 impl QpPeer {
@@ -64,8 +82,8 @@ impl QpPeer {
             traffic_class: 0,
             vlan_tci: None,
             source_port: None,
-            timeout: 14,
-            retry_count: 7,
+            timeout: ACK_TIMEOUT,
+            retry_count: RETRY_COUNT,
             rnr_retry: 7,
         }
     }
@@ -77,15 +95,8 @@ impl QpPeer {
             value: self.mtu_bytes.into(),
             allowed: "256, 512, 1024, 2048, 4096 bytes",
         })?;
-        let at_most = |what, value: u32, limit: u32| {
-            if value > limit {
-                return Err(Error::AboveLimit { what, value: value.into(), limit: limit.into() });
-            }
-            Ok(())
-        };
         at_most("path MTU", self.mtu_bytes, max_mtu_bytes)?;
-        at_most("timeout exponent", self.timeout.into(), 31)?;
-        at_most("retry count", self.retry_count.into(), 7)?;
+        check_retries(self.timeout, self.retry_count)?;
         at_most("RNR retry count", self.rnr_retry.into(), 7)?;
         at_most("QPN of the peer", self.address.qpn, Psn::MASK)?;
         at_most("PSN of the peer", self.address.psn, Psn::MASK)?;

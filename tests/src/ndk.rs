@@ -309,6 +309,11 @@ impl Bench {
 
     /// As [`Bench::new`], over a link of the caller's choice.
     pub fn with_link(link: LinkConfig) -> Self {
+        Self::with_retries(link, None)
+    }
+
+    /// As [`Bench::with_link`], with this timeout exponent and retry count instead of the driver's.
+    pub fn with_retries(link: LinkConfig, retries: Option<(u8, u8)>) -> Self {
         let seed = repeat::seed();
         let config = WorldConfig { seed, threads: Threads::One, trace: repeat::trace(), link, ..WorldConfig::default() };
         let world = World::new(&config).expect("the files of the simulation");
@@ -316,7 +321,10 @@ impl Bench {
         let sides = [0u8, 1].map(|number| {
             let card = world.device(number.into());
             let ip = Ipv4Addr::new(192, 0, 2, number + 1);
-            let config = AdapterConfig::new([2, 0, 0, 0, 0, number + 1], Some(ip), None);
+            let mut config = AdapterConfig::new([2, 0, 0, 0, 0, number + 1], Some(ip), None);
+            if let Some((ack_timeout, retry_count)) = retries {
+                config = AdapterConfig { ack_timeout, retry_count, ..config };
+            }
             let device = CardHandle::new(card.clone(), config, Arc::clone(&exchange)).into_raw();
             let adapter = open(device, 2, 1).expect("the adapter is opened");
             Side { own_mappings: card.mappings(), card, device, adapter, ip }

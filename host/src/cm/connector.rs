@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::endpoint::Endpoint;
 use super::{ConnectionManager, ConnectorId, Message, Offer, ReadLimits, Remote, SharedEndpoint, MAX_CALLEE_DATA, MAX_CALLER_DATA};
+use crate::adapter::AdapterConfig;
 use crate::command::{Callback, CloseCallback, CloseStatus, Submitted};
 use crate::connect::{QpAddress, QpPeer};
 use crate::error::Error;
@@ -222,7 +223,7 @@ impl Connector {
     ) -> Result<Submitted, Error> {
         let (qp, peer) = {
             let mut inner = self.lock();
-            let (State::Answered, Some(qp), Some(peer)) = (inner.state, inner.qp(), inner.qp_peer()) else {
+            let (State::Answered, Some(qp), Some(peer)) = (inner.state, inner.qp(), inner.qp_peer(self.manager.adapter().config())) else {
                 // What the peer has given up meanwhile is no misuse of this end's.
                 return Err(match inner.state {
                     State::Over if inner.is_aborted => Error::ConnectionAborted,
@@ -264,7 +265,7 @@ impl Connector {
         check_private_data(private_data, MAX_CALLEE_DATA)?;
         let (peer, offer) = {
             let mut inner = self.lock();
-            let (State::Requested, Some(peer)) = (inner.state, inner.qp_peer()) else {
+            let (State::Requested, Some(peer)) = (inner.state, inner.qp_peer(self.manager.adapter().config())) else {
                 // An attempt that the peer has given up meanwhile is no misuse of this end's.
                 return Err(match inner.state {
                     State::Over => Error::ConnectionAborted,
@@ -683,8 +684,9 @@ impl Inner {
         self.qp.as_ref().map(|reserved| Arc::clone(&reserved.0))
     }
 
-    fn qp_peer(&self) -> Option<QpPeer> {
-        self.peer_qp.map(|address| QpPeer::new(address, self.mtu_bytes))
+    fn qp_peer(&self, config: &AdapterConfig) -> Option<QpPeer> {
+        let peer = QpPeer::new(self.peer_qp?, self.mtu_bytes);
+        Some(QpPeer { timeout: config.ack_timeout, retry_count: config.retry_count, ..peer })
     }
 
     fn leave_endpoint(&mut self) {
