@@ -704,21 +704,177 @@ fn a_cq_can_be_closed_inside_its_own_notification() {
     bench.close();
 }
 
-// What a CQ is not able to do.
+// Moderation.
+
+/// Clocks of a microsecond.
+const US: u64 = 250;
+const MAX: u32 = u32::MAX;
+/// Depth of the CQs that are moderated.
+const DEPTH: u32 = 16;
+/// Clocks that a notification of a write takes without moderation, and by which the walker of the card and the steps of the bench are late.
+const AT_ONCE: std::ops::Range<u64> = 100..2_500;
+
+/// When a notification comes, behind the first of some successes.
+enum When {
+    AtOnce,
+    /// After so many microseconds.
+    Later(u64),
+    /// With completion number so much.
+    With(usize),
+}
+
+macro_rules! moderated {
+    ($($name:ident: $interval:expr, $count:expr => $when:expr;)*) => {$(
+        #[test]
+        fn $name() {
+            let rig = Rig::new(DEPTH);
+            assert_eq!(rig.moderate($interval, $count), SUCCESS);
+            rig.check_moderation(&$when);
+            // Every arm anew.
+            rig.check_moderation(&$when);
+            rig.close();
+        }
+    )*};
+}
+
+moderated! {
+    without_an_interval_nothing_is_moderated: 0, 8 => When::AtOnce;
+    without_an_interval_nothing_is_moderated_whatever_the_count: 0, MAX => When::AtOnce;
+    with_a_count_of_0_nothing_is_moderated: 50, 0 => When::AtOnce;
+    with_a_count_of_1_nothing_is_moderated: 50, 1 => When::AtOnce;
+    with_a_count_of_1_nothing_is_moderated_whatever_the_interval: MAX, 1 => When::AtOnce;
+    without_a_limit_of_time_the_count_decides: MAX, 4 => When::With(4);
+    a_count_of_the_depth_decides: MAX, DEPTH => When::With(DEPTH as usize);
+    without_a_limit_of_completions_the_interval_decides: 60, MAX => When::Later(60);
+    with_a_count_above_the_depth_the_interval_decides: 60, DEPTH + 1 => When::Later(60);
+    with_both_the_interval_may_come_first: 60, 4 => When::Later(60);
+    with_both_the_count_may_come_first: 4_000, 4 => When::With(4);
+}
+
+impl Rig {
+    fn moderate(&self, interval: u32, count: u32) -> NTSTATUS {
+        ndk!(self.cq, NdkControlCqInterruptModeration(interval, count))
+    }
+
+    /// Waits for one more notification, and returns the clocks.
+    fn clocks_until_notified(&self) -> u64 {
+        let (start, before) = (self.bench.world.clock(), self.slot.count());
+        self.bench.wait("a notification", || (self.slot.count() > before).then_some(()));
+        self.bench.world.clock() - start
+    }
+
+    /// Arms, posts, looks when the notification comes and that the completions are there before, and takes them.
+    fn check_moderation(&self, when: &When) {
+        self.arm(ANY);
+        self.success();
+        let mut posted = 1;
+        let taken = match *when {
+            When::AtOnce => self.clocks_until_notified(),
+            When::Later(us) => {
+                self.bench.settle();
+                assert_eq!(self.bench.take(self.cq, 4).len(), 1, "it can be polled");
+                posted = 0;
+                self.clocks_until_notified() + 6_000 - us * US
+            }
+            When::With(count) => {
+                while posted + 1 < count {
+                    self.success();
+                    posted += 1;
+                }
+                let before = self.slot.count();
+                (0..5).for_each(|_| self.bench.settle());
+                assert_eq!(self.slot.count(), before, "{posted} completions of {count}");
+                self.success();
+                posted += 1;
+                self.clocks_until_notified()
+            }
+        };
+        assert!(AT_ONCE.contains(&taken), "{taken} clocks");
+        assert_eq!(self.bench.take(self.cq, 64).len(), posted);
+        // One call for one arm.
+        let before = self.slot.count();
+        self.bench.settle();
+        assert_eq!(self.slot.count(), before);
+    }
+}
 
 #[test]
-fn there_is_no_moderation_and_no_resizing_and_the_adapter_says_so() {
-    let bench = Bench::new();
-    let (cq, notified) = bench.cq(0, 16);
+fn a_cq_is_not_moderated_unless_it_is_asked_for_and_the_last_wish_counts() {
+    let rig = Rig::new(DEPTH);
+    assert_ne!(info(&rig.bench).AdapterFlags & NDK_ADAPTER_FLAG_CQ_INTERRUPT_MODERATION_SUPPORTED, 0);
+    rig.check_moderation(&When::AtOnce);
+    // choice: both without a limit would never call; a count above the depth is none.
+    for count in [MAX, DEPTH + 1] {
+        assert_eq!(rig.moderate(MAX, count), nt(NtStatus::INVALID_PARAMETER_MIX));
+    }
+    rig.check_moderation(&When::AtOnce);
+    for (interval, count, when) in [(MAX, 3, When::With(3)), (50, MAX, When::Later(50)), (0, 0, When::AtOnce), (70_000, 2, When::With(2))] {
+        assert_eq!(rig.moderate(interval, count), SUCCESS);
+        rig.check_moderation(&when);
+    }
+    // What is held back goes by the new wish.
+    assert_eq!(rig.moderate(MAX, 9), SUCCESS);
+    rig.arm(ANY);
+    rig.success();
+    rig.bench.settle();
+    let before = rig.slot.count();
+    assert_eq!(rig.moderate(0, 0), SUCCESS);
+    rig.clocks_until_notified();
+    assert_eq!(rig.slot.count(), before + 1);
+    rig.close();
+}
+
+#[test]
+fn moderation_holds_back_neither_what_the_driver_tells_nor_an_overrun() {
+    let rig = Rig::new(DEPTH);
+    assert_eq!(rig.moderate(MAX, 9), SUCCESS);
+    rig.arm(ANY);
+    // choice: a flushed receive is told at once.
+    rig.flushed_receive();
+    rig.bench.settle();
+    assert_eq!(rig.notified(), [TOLD]);
+    rig.close();
+
+    let rig = Rig::new(2);
+    assert_eq!(rig.moderate(MAX, 2), SUCCESS);
+    rig.arm(ERRORS);
+    rig.overrun();
+    rig.bench.settle();
+    assert_eq!(rig.notified(), [DEAD]);
+    rig.close();
+}
+
+#[test]
+fn a_cq_that_is_closed_calls_no_more_though_a_notification_is_held_back() {
+    let rig = Rig::new(DEPTH);
+    assert_eq!(rig.moderate(100, MAX), SUCCESS);
+    rig.arm(ANY);
+    rig.success();
+    rig.bench.settle();
+    rig.close_rest();
+    close!(rig.bench, rig.cq => NdkCloseCq);
+    // A new CQ is not moderated by what the old one was.
+    (0..10).for_each(|_| rig.bench.settle());
+    assert_eq!(rig.notified(), []);
+    rig.bench.close();
+}
+
+// What a CQ is not able to do.
+
+fn info(bench: &Bench) -> NDK_ADAPTER_INFO {
     let mut info = std::mem::MaybeUninit::<NDK_ADAPTER_INFO>::zeroed();
     let mut size = 104;
     assert_eq!(ndk!(bench.sides[0].adapter, NdkQueryAdapterInfo(info.as_mut_ptr(), &mut size)), SUCCESS);
     // SAFETY: the provider has filled it.
-    let info = unsafe { info.assume_init() };
-    assert_eq!(info.AdapterFlags & 0x104, 0, "CQ_INTERRUPT_MODERATION_SUPPORTED and CQ_RESIZE_SUPPORTED");
-    for (interval, count) in [(0, 0), (20, u32::MAX), (u32::MAX, 4), (u32::MAX, u32::MAX), (1, 1)] {
-        assert_eq!(ndk!(cq, NdkControlCqInterruptModeration(interval, count)), NOT_SUPPORTED);
-    }
+    unsafe { info.assume_init() }
+}
+
+#[test]
+fn there_is_no_resizing_and_the_adapter_says_so() {
+    let bench = Bench::new();
+    let (cq, notified) = bench.cq(0, 16);
+    let info = info(&bench);
+    assert_eq!(info.AdapterFlags & NDK_ADAPTER_FLAG_CQ_RESIZE_SUPPORTED, 0);
     let slot = bench.slot();
     for (depth, expected) in [
         (1, NOT_SUPPORTED),

@@ -427,6 +427,8 @@ pub enum Doorbell {
     /// Completion queue: arm. Bits 23:0 the consumer index up to which the driver has seen
     /// entries, bits 25:24 an [`ArmKind`].
     CqArm = 0xC,
+    /// Completion queue: [`Moderation`] of its events, since interface 1.2.
+    CqModeration = 0x10,
 }
 
 impl Doorbell {
@@ -455,6 +457,28 @@ impl ArmKind {
     /// Returns the word to write to [`Doorbell::CqArm`].
     pub const fn word(self, consumer: u32) -> u32 {
         ((self as u32) << CQ_INDEX_BITS) | (consumer & ((1 << CQ_INDEX_BITS) - 1))
+    }
+}
+
+/// How long the event of a CQ may be held back: until `interval_us` are over since the completion that satisfied the arm,
+/// or until there are `count` completions, that one included. A CQ begins without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moderation {
+    /// Microseconds; 0: no moderation, [`Moderation::NO_LIMIT`]: however long it takes.
+    pub interval_us: u16,
+    /// Completions; 0 or 1: no moderation, [`Moderation::NO_LIMIT`]: however many there are.
+    pub count: u16,
+}
+
+impl Moderation {
+    /// The other one decides alone. Both together are no moderation.
+    pub const NO_LIMIT: u16 = u16::MAX;
+    /// No moderation.
+    pub const OFF: Self = Self { interval_us: 0, count: 0 };
+
+    /// Returns the word to write to [`Doorbell::CqModeration`]: the interval in bits 15:0, the count in bits 31:16.
+    pub const fn word(self) -> u32 {
+        self.interval_us as u32 | (self.count as u32) << 16
     }
 }
 

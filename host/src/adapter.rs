@@ -28,6 +28,9 @@ const POLL_COMMAND_EVERY: u32 = 16;
 /// Minor number of the first interface that has counters of stages.
 const STAGES_SINCE_MINOR: u16 = 1;
 
+/// Minor number of the first interface whose card moderates events.
+const MODERATION_SINCE_MINOR: u16 = 2;
+
 /// What the operator chooses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdapterConfig {
@@ -349,9 +352,22 @@ impl Adapter {
         Ok(counts)
     }
 
+    /// Tells whether the card can hold events of a CQ back, see [`Cq::moderate`].
+    pub fn can_moderate(&self) -> bool {
+        self.info.abi_version.1 >= MODERATION_SINCE_MINOR
+    }
+
+    pub(crate) fn check_for_moderation(&self) -> Result<(), Error> {
+        self.check_minor(MODERATION_SINCE_MINOR)
+    }
+
     fn check_for_stages(&self) -> Result<(), Error> {
+        self.check_minor(STAGES_SINCE_MINOR)
+    }
+
+    fn check_minor(&self, needed: u16) -> Result<(), Error> {
         let (card_major, card_minor) = self.info.abi_version;
-        if card_minor < STAGES_SINCE_MINOR {
+        if card_minor < needed {
             let (driver_major, driver_minor) = ABI_VERSION;
             return Err(Error::AbiVersion { card_major, card_minor, driver_major, driver_minor });
         }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use verbena_abi::arith::Ring;
 use verbena_abi::queue::{CmdCq, CommandOp, Cqe, CqeStatus, WqeOp, PHASE};
-use verbena_abi::regs::{ArmKind, Doorbell, CQ_INDEX_BITS};
+use verbena_abi::regs::{ArmKind, Doorbell, Moderation, CQ_INDEX_BITS};
 
 use crate::adapter::Adapter;
 use crate::command::{CloseCallback, CloseStatus, Command, Submitted};
@@ -266,6 +266,30 @@ impl Cq {
         if self.flushed.is_raised() {
             self.defer_wake(&mut reader);
         }
+    }
+
+    /// Has the card call back less often: `interval_us` microseconds after the completion that satisfied an arm, or when there are `count`
+    /// completions, that one included, whichever comes first. Completions can be polled all the while.
+    ///
+    /// An interval of 0, or a count of 0 or 1, is no moderation; `u32::MAX` microseconds, or a count above the depth, leave the
+    /// decision to the other one. Intervals above 65,534 us are cut to that, counts above 65,534 completions too. It holds for arms
+    /// that are satisfied soon after the call, and for what is held back at that time. What the driver itself has to tell is not moderated:
+    /// flushed receives, the end of the CQ.
+    ///
+    /// Fails with [`Error::UnlimitedModeration`] if nothing decides, and with [`Error::AbiVersion`] if the card is too old.
+    pub fn moderate(&self, interval_us: u32, count: u32) -> Result<(), Error> {
+        self.adapter.check_for_moderation()?;
+        let most = u32::from(Moderation::NO_LIMIT) - 1;
+        let moderation = match (interval_us, count) {
+            (0, _) | (_, 0 | 1) => Moderation::OFF,
+            (u32::MAX, count) if count > self.depth => return Err(Error::UnlimitedModeration),
+            _ => Moderation {
+                interval_us: if interval_us == u32::MAX { Moderation::NO_LIMIT } else { interval_us.min(most) as u16 },
+                count: if count > self.depth { Moderation::NO_LIMIT } else { count.min(most) as u16 },
+            },
+        };
+        self.adapter.bar().write32(Doorbell::CqModeration.offset(self.cqn), moderation.word());
+        Ok(())
     }
 
     /// A receive queue has flushed receives: they are polled from now on, and satisfy an arm, as cancelled requests do.

@@ -131,6 +131,9 @@ pub enum Error {
         /// All known flags.
         known: u32,
     },
+    /// Moderation of a CQ without a limit of time and without one of completions would never call.
+    #[error("moderation needs a limit: a time, a number of completions up to the CQ's depth, or both")]
+    UnlimitedModeration,
     /// A range is not inside its buffer.
     #[error("bytes {offset} to {offset} + {len_bytes} are outside a buffer of {size_bytes} bytes")]
     OutOfBounds {
@@ -399,6 +402,7 @@ impl Error {
             Self::BelowMinimum { .. } => NtStatus::INVALID_PARAMETER,
             Self::BadValue { .. } => NtStatus::INVALID_PARAMETER,
             Self::BadFlags { .. } => NtStatus::INVALID_PARAMETER,
+            Self::UnlimitedModeration => NtStatus::INVALID_PARAMETER_MIX,
             Self::OutOfBounds { .. } => NtStatus::INVALID_PARAMETER,
             Self::OtherAdapter { .. } => NtStatus::INVALID_PARAMETER,
             Self::NoLocalAddress { .. } => NtStatus::INVALID_ADDRESS,

@@ -190,7 +190,7 @@ impl Device for MockDevice {
 pub fn register_name(offset: u32) -> String {
     if offset >= DOORBELL_BASE {
         let (page, rest) = ((offset - DOORBELL_BASE) / DOORBELL_PAGE, (offset - DOORBELL_BASE) % DOORBELL_PAGE);
-        let words = [Doorbell::Sq, Doorbell::Rq, Doorbell::CqConsumer, Doorbell::CqArm];
+        let words = [Doorbell::Sq, Doorbell::Rq, Doorbell::CqConsumer, Doorbell::CqArm, Doorbell::CqModeration];
         return match words.iter().find(|word| **word as u32 == rest) {
             Some(word) => format!("doorbell {word:?} of queue {page} ({offset:#x})"),
             None => format!("doorbell page {page}, byte {rest:#x} ({offset:#x})"),

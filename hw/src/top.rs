@@ -15,7 +15,7 @@ use verbena_abi::limits::LOG_QPS;
 use verbena_abi::wire::RxVerdict;
 
 use crate::bus::*;
-use crate::cq::{CqeWriter, EventWriter, ProgressWriter};
+use crate::cq::{CqeWriter, EventWriter, Moderator, ProgressWriter};
 use crate::csr::ControlPlane;
 use crate::dma::DmaEngine;
 use crate::qp::Requester;
@@ -163,6 +163,7 @@ pub struct Core {
     rx: RxPath,
     requester: Requester,
     cqes: CqeWriter,
+    moderator: Moderator,
     events: EventWriter,
     progress: ProgressWriter,
     dma: DmaEngine,
@@ -262,6 +263,7 @@ impl Default for Core {
             rx: Default::default(),
             requester: Default::default(),
             cqes: Default::default(),
+            moderator: Default::default(),
             events: Default::default(),
             progress: Default::default(),
             dma: Default::default(),
@@ -292,7 +294,7 @@ impl Logic for Core {
     #[hdl_gen]
     fn update(&mut self) {
         dff_setup!(self, clk, qp_write, mr_write);
-        clock!(self, clk, control, tx, mac_out, front, rx, requester, cqes, events, progress, dma);
+        clock!(self, clk, control, tx, mac_out, front, rx, requester, cqes, moderator, events, progress, dma);
         self.control.reset.next = self.rst.val();
         self.tx.reset.next = self.rst.val();
         self.mac_out.reset.next = self.rst.val();
@@ -300,6 +302,7 @@ impl Logic for Core {
         self.rx.reset.next = self.rst.val();
         self.requester.reset.next = self.rst.val();
         self.cqes.reset.next = self.rst.val();
+        self.moderator.reset.next = self.rst.val();
         self.events.reset.next = self.rst.val();
         self.progress.reset.next = self.rst.val();
         self.dma.reset.next = self.rst.val();
@@ -330,6 +333,7 @@ impl Logic for Core {
         self.rx.mr_write.next = self.mr_write.q.val();
         self.requester.qp_write.next = self.qp_write.q.val();
         self.cqes.cq_write.next = self.control.cq_write.val();
+        self.moderator.cq_write.next = self.control.cq_write.val();
         self.control.tables_ready.next = self.rx.ready.val() & self.events.ready.val();
         self.control.tx_entered.next = self.tx.entered.val();
         self.control.tx_finished.next = self.tx.finished.val();
@@ -396,7 +400,10 @@ impl Logic for Core {
         StreamSource::<CqeReq>::join(&mut self.requester.cqe, &mut self.cqes.cqe);
         StreamSource::<CqBell>::join(&mut self.control.cq_bell, &mut self.cqes.bell);
         StreamSource::<EventReq>::join(&mut self.control.event_out, &mut self.events.command);
-        StreamSource::<EventReq>::join(&mut self.cqes.event_out, &mut self.events.cq);
+        StreamSource::<CqEvent>::join(&mut self.cqes.event_out, &mut self.moderator.event_in);
+        self.moderator.visible.next = self.cqes.visible.val();
+        self.moderator.moderation.next = self.cqes.moderation.val();
+        StreamSource::<EventReq>::join(&mut self.moderator.event, &mut self.events.cq);
         // A refusal goes to the event queue and to the other half of its queue pair.
         self.refusal.next = self.rx.event_out.data.val();
         self.refusal_qpn.next = self.refusal.val().number;

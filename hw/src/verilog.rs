@@ -92,7 +92,9 @@ mod tests {
         use verbena_abi::limits::{CQS, MRS, QPS};
         let verilog = core();
         let regions = ["rx$responder$check$mrs", "tx$key_check$mr_ram", "rx$responder$decide$lives", "control$command$mrs"];
-        let of_queues = |name: &str| name.starts_with("cqes$") && !name.starts_with("cqes$marks") || name.starts_with("events$");
+        let of_queues = |name: &str| {
+            name.starts_with("cqes$") && !name.starts_with("cqes$marks") || name.starts_with("moderator$") || name.starts_with("events$")
+        };
         let table = bits_of_one(&verilog, QPS, |name| name == "requester$completer$entries");
         let pair = bits_of_one(&verilog, QPS, |name| !regions.contains(&name) && name != "requester$completer$entries");
         let queue = bits_of_one(&verilog, CQS, |name| of_queues(name) || name == "control$command$cqs");

@@ -86,7 +86,9 @@ unsafe extern "C" fn query_info(adapter: *mut NDK_ADAPTER, info: *mut NDK_ADAPTE
         LargeRequestThreshold: 0,
         MaxCallerData: MAX_CALLER_DATA as ULONG,
         MaxCalleeData: MAX_CALLEE_DATA as ULONG,
-        AdapterFlags: NDK_ADAPTER_FLAG_IN_ORDER_DMA_SUPPORTED | NDK_ADAPTER_FLAG_RDMA_READ_SINK_NOT_REQUIRED,
+        AdapterFlags: NDK_ADAPTER_FLAG_IN_ORDER_DMA_SUPPORTED
+            | NDK_ADAPTER_FLAG_RDMA_READ_SINK_NOT_REQUIRED
+            | if adapter.host().can_moderate() { NDK_ADAPTER_FLAG_CQ_INTERRUPT_MODERATION_SUPPORTED } else { 0 },
         RdmaTechnology: NDK_RDMA_TECHNOLOGY::NdkRoCEv2,
     };
     // SAFETY: the consumer says that there is room, and it may not be aligned.

@@ -110,9 +110,17 @@ unsafe extern "C" fn arm(cq: *mut NDK_CQ, kind: ULONG) {
     cq.cq().arm(kind);
 }
 
-unsafe extern "C" fn moderate(_: *mut NDK_CQ, _interval_us: ULONG, _count: ULONG) -> NTSTATUS {
-    // `CQ_INTERRUPT_MODERATION_SUPPORTED` is not set.
-    status(NtStatus::NOT_SUPPORTED)
+unsafe extern "C" fn moderate(cq: *mut NDK_CQ, interval_us: ULONG, count: ULONG) -> NTSTATUS {
+    // SAFETY: the consumer gives a live CQ.
+    let Some(cq) = (unsafe { Object::<CqObject>::borrow(cq) }) else { return status(NtStatus::INVALID_PARAMETER) };
+    if !cq.adapter.host().can_moderate() {
+        // `CQ_INTERRUPT_MODERATION_SUPPORTED` is not set.
+        return status(NtStatus::NOT_SUPPORTED);
+    }
+    match cq.cq().moderate(interval_us, count) {
+        Ok(()) => status(NtStatus::SUCCESS),
+        Err(error) => failed(&error),
+    }
 }
 
 unsafe extern "C" fn results(cq: *mut NDK_CQ, to: *mut NDK_RESULT, count: ULONG) -> ULONG {

@@ -12,11 +12,12 @@ use verbena_abi::ABI_VERSION;
 use crate::source::{doc, plain, read, text_of, Failure};
 
 /// The words of a doorbell page as the code has them, to compare with what its source says.
-const DOORBELLS: [(&str, u32); 4] = [
+const DOORBELLS: [(&str, u32); 5] = [
     ("Sq", Doorbell::Sq as u32),
     ("Rq", Doorbell::Rq as u32),
     ("CqConsumer", Doorbell::CqConsumer as u32),
     ("CqArm", Doorbell::CqArm as u32),
+    ("CqModeration", Doorbell::CqModeration as u32),
 ];
 const ARM_KINDS: [(&str, u32); 3] =
     [("Errors", ArmKind::Errors as u32), ("Any", ArmKind::Any as u32), ("Solicited", ArmKind::Solicited as u32)];
@@ -108,6 +109,11 @@ fn doorbells(out: &mut String) -> Result<(), Failure> {
     for (name, value, doc) in enumeration(&file, "ArmKind", &ARM_KINDS)? {
         writeln!(out, "| {value} | `{name}` | {doc} |").expect("a string grows");
     }
+    out.push_str(concat!(
+        "\n`CqModeration` has an interval in microseconds in bits 15:0 and a number of completions in bits 31:16. The event of a satisfied arm is held back until the interval is over since the completion ",
+        "that satisfied it, or until there are so many completions, that one included. 0xFFFF is no limit, and the other one decides alone; an interval of 0, a number of 0 or 1, or ",
+        "no limit in both switch moderation off, as at the creation of a CQ.\n"
+    ));
     Ok(())
 }
 
@@ -184,6 +190,6 @@ mod tests {
         for (_, name, _) in Stage::ALL {
             assert!(page.contains(&format!("| `{name}` |")), "{name}");
         }
-        assert!(page.contains("| 0xc | `CqArm` |"));
+        assert!(page.contains("| 0xc | `CqArm` |") && page.contains("| 0x10 | `CqModeration` |"));
     }
 }

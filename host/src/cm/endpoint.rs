@@ -28,8 +28,12 @@ impl Endpoint {
     pub(super) fn take(all: &Arc<Endpoints>, mut address: SocketAddr) -> Result<Arc<Self>, Error> {
         let mut used = lock(&all.0);
         if address.port() == 0 {
-            let free = (FIRST_PORT..=LAST_PORT).find(|port| !used.contains_key(&SocketAddr::new(address.ip(), *port)));
-            address.set_port(free.ok_or(Error::OutOfPorts { first: FIRST_PORT, last: LAST_PORT })?);
+            let in_use = used.range(SocketAddr::new(address.ip(), FIRST_PORT)..=SocketAddr::new(address.ip(), LAST_PORT));
+            // Those in use come in order, so the first one that is not the next port leaves a gap.
+            let free = (FIRST_PORT..=LAST_PORT).zip(in_use).take_while(|(port, (other, _))| other.port() == *port).count();
+            let free =
+                u16::try_from(usize::from(FIRST_PORT) + free).map_err(|_| Error::OutOfPorts { first: FIRST_PORT, last: LAST_PORT })?;
+            address.set_port(free);
         } else if used.contains_key(&address) {
             return Err(Error::AddressInUse { address });
         }
@@ -110,6 +114,14 @@ mod tests {
         let taken: Vec<_> = std::iter::from_fn(|| Endpoint::take(&all, at(0)).ok()).collect();
         assert_eq!((taken.len(), taken[0].address().port(), taken[16_383].address().port()), (16_384, 49_152, 65_535));
         assert!(matches!(Endpoint::take(&all, at(0)), Err(Error::OutOfPorts { .. })));
+        // The first one that is free again, of this address alone.
+        let mut taken = taken;
+        for index in [16_383, 4_000, 77] {
+            drop(taken.remove(index));
+        }
+        assert_eq!(Endpoint::take(&all, at(0)).unwrap().address().port(), 49_152 + 77);
+        let other = SocketAddr::from(([192, 0, 2, 2], 0));
+        assert_eq!(Endpoint::take(&all, other).unwrap().address().port(), 49_152);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
 use verbena_abi::queue::{Cqe, EventKind};
-use verbena_abi::regs::{AbiVersion, Clocks, Counter, EqConsumer, StageControl};
+use verbena_abi::regs::{AbiVersion, Clocks, Counter, EqConsumer, Moderation, StageControl};
 use verbena_abi::stages::Stage;
 use verbena_host::cq::{CompletionStatus, CqCallback, Operation};
 use verbena_host::qp::QpFault;
@@ -367,15 +367,50 @@ fn stages_are_held_read_and_compared_over_a_wrap() {
 }
 
 #[test]
-fn a_card_of_an_older_interface_has_no_stages() {
+fn moderation_is_one_word_with_the_limits_that_decide() {
+    let card = FakeCard::new();
+    let adapter = Adapter::open(card.clone(), config()).unwrap();
+    assert!(adapter.can_moderate());
+    let cq = Cq::create_blocking(&adapter, 8, None).unwrap();
+    let (none, off) = (Moderation::NO_LIMIT, Moderation::OFF);
+    let of = |interval_us, count| Moderation { interval_us, count };
+    for (interval, count, expected) in [
+        (20, 3, of(20, 3)),
+        (20, 8, of(20, 8)),
+        (20, 9, of(20, none)),
+        (20, u32::MAX, of(20, none)),
+        (u32::MAX, 8, of(none, 8)),
+        // As long as 16 bits allow, but not longer than was asked for.
+        (70_000, 2, of(65_534, 2)),
+        (65_535, 2, of(65_534, 2)),
+        (0, 5, off),
+        (0, u32::MAX, off),
+        (7, 0, off),
+        (7, 1, off),
+        (u32::MAX, 1, off),
+    ] {
+        cq.moderate(interval, count).unwrap();
+        assert_eq!(card.state().moderations.pop(), Some((cq.cqn(), expected.word())), "{interval} us, {count}");
+    }
+    for count in [9, u32::MAX] {
+        assert!(matches!(cq.moderate(u32::MAX, count), Err(Error::UnlimitedModeration)));
+    }
+    assert!(card.state().moderations.is_empty());
+}
+
+#[test]
+fn a_card_of_an_older_interface_has_no_stages_and_no_moderation() {
     let card = FakeCard::new();
     card.state().registers.insert(AbiVersion::OFFSET, 0x0001_0000);
     let adapter = Adapter::open(card.clone(), config()).unwrap();
-    for error in [adapter.hold_stages(true).unwrap_err(), adapter.read_stages().unwrap_err()] {
+    let cq = Cq::create_blocking(&adapter, 8, None).unwrap();
+    assert!(!adapter.can_moderate());
+    for error in [adapter.hold_stages(true).unwrap_err(), adapter.read_stages().unwrap_err(), cq.moderate(20, 3).unwrap_err()] {
         let (major, minor) = verbena_abi::ABI_VERSION;
         assert_eq!(error.to_string(), format!("the card speaks interface 1.0, this driver {major}.{minor}"));
     }
     assert!(!card.state().registers.contains_key(&StageControl::OFFSET), "the register was written all the same");
+    assert!(card.state().moderations.is_empty());
 }
 
 proptest! {

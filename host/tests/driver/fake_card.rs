@@ -42,6 +42,8 @@ pub struct State {
     pub requests: Vec<(u32, SqWqe, SqWqeMore)>,
     /// Doorbells of send queues, in order.
     pub doorbells: Vec<(u32, u32)>,
+    /// Words of moderation, with their CQ.
+    pub moderations: Vec<(u32, u32)>,
     /// Called when a CQ's consumer index arrives.
     pub on_consumer: Option<Box<dyn FnMut() + Send>>,
     /// Regions by index.
@@ -323,6 +325,8 @@ impl State {
             }
         } else if offset == Doorbell::CqArm.offset(number) {
             self.arm(number, value);
+        } else if offset == Doorbell::CqModeration.offset(number) {
+            self.moderations.push((number, value));
         }
     }
 }

@@ -288,6 +288,8 @@ fn one_write_from_creation_to_completion_is_this_traffic_and_no_other() {
     assert_eq!(cq.poll(&mut batch), 0);
     bar.expect_write(Doorbell::CqArm.offset(0), ArmKind::Any.word(0));
     cq.arm(ArmKind::Any);
+    bar.expect_write(Doorbell::CqModeration.offset(0), 0x0003_0014);
+    cq.moderate(20, 3).unwrap();
     mock.buffers()[1].write(0, &Cqe { qpn: 2.into(), opcode: 1, phase: PHASE, ..Cqe::default() }).unwrap();
     bar.expect_write(Doorbell::CqConsumer.offset(0), 1);
     assert_eq!(cq.poll(&mut batch), 1);

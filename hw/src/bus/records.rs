@@ -510,7 +510,7 @@ pub struct BarWrite {
     pub value: Bits<32>,
 }
 
-/// A doorbell of a completion queue: new consumer index, or arm.
+/// A doorbell of a completion queue: new consumer index, arm, or moderation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
 pub struct CqBell {
     /// Which CQ.
@@ -519,8 +519,47 @@ pub struct CqBell {
     pub index: Bits<24>,
     /// [`verbena_abi::regs::ArmKind`]; 0 unless `is_arm`.
     pub kind: Bits<2>,
-    /// It arms; otherwise it frees entries.
+    /// It arms; otherwise it frees entries, or moderates.
     pub is_arm: Bit,
+    /// It moderates: `index` is the interval, and this is the count.
+    pub is_moderation: Bit,
+    /// As [`verbena_abi::regs::Moderation`] has it.
+    pub count: Bits<16>,
+}
+
+/// An event of a completion queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct CqEvent {
+    /// Which CQ.
+    pub cqn: Cqn,
+    /// The CQ is dead; otherwise its arm is satisfied.
+    pub is_overrun: Bit,
+    /// Index of the entry that satisfied the arm, or of the first one that was not seen when it was armed.
+    pub index: Bits<24>,
+}
+
+/// How a completion queue's events are moderated from now on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct CqModeration {
+    /// Write now.
+    pub valid: Bit,
+    /// Which CQ.
+    pub cqn: Cqn,
+    /// Microseconds.
+    pub interval: Bits<16>,
+    /// Completions.
+    pub count: Bits<16>,
+}
+
+/// An entry of a completion queue is visible to the host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+pub struct CqVisible {
+    /// One is.
+    pub valid: Bit,
+    /// Which CQ.
+    pub cqn: Cqn,
+    /// Index behind it.
+    pub index: Bits<24>,
 }
 
 /// A completion queue as the CQ writer sees it.

@@ -3,11 +3,13 @@
 //! | port | role | carries |
 //! |---|---|---|
 //! | `cqe` | sink | completions |
-//! | `bell` | sink | consumer indices and arms |
+//! | `bell` | sink | consumer indices, arms and moderations |
 //! | `cq_write` | in | one clock: this queue begins or ends, its state starts from nothing |
 //! | `req`, `line` | source | one write of 32 bytes for every entry |
 //! | `done` | in | one clock for every such write that is visible to the host, in order |
 //! | `event_out` | source | completion and overrun events |
+//! | `visible` | out | each entry that is visible to the host now |
+//! | `moderation` | out | moderations of queues that exist |
 //! | `overrun`, `overrun_cqn` | out | one clock: this queue is dead, and so are its QPs |
 //! | `query_cqn`, `q_*` | in, out | state of a queue, one clock later |
 //! | `entered`, `finished` | out | free-running counts of entries written and done |
@@ -38,11 +40,11 @@
 //! of a queue that does not exist.
 
 use rust_hdl::prelude::*;
-use verbena_abi::limits::{self, LOG_CQS, LOG_QPS};
-use verbena_abi::queue::{EventKind, PHASE};
+use verbena_abi::limits::{self, LOG_QPS};
+use verbena_abi::queue::PHASE;
 use verbena_abi::regs::ArmKind;
 
-use crate::bus::{CqBell, CqEntry, CqWrite, CqeReq, Cqn, EventReq, Line, StreamSink, StreamSource, WriteReq};
+use crate::bus::{CqBell, CqEntry, CqEvent, CqModeration, CqVisible, CqWrite, CqeReq, Cqn, Line, StreamSink, StreamSource, WriteReq};
 use crate::prim::{Fifo, Ram};
 
 /// What does not change while a queue lives.
@@ -80,6 +82,8 @@ struct Mark {
     is_write: Bit,
     fires: Bit,
     is_overrun: Bit,
+    /// Of the entry, or in the arm.
+    index: Bits<24>,
 }
 
 /// Completion queue writer.
@@ -93,7 +97,9 @@ pub struct CqeWriter {
     pub req: StreamSource<WriteReq>,
     pub line: StreamSource<Line>,
     pub done: Signal<In, Bit>,
-    pub event_out: StreamSource<EventReq>,
+    pub event_out: StreamSource<CqEvent>,
+    pub visible: Signal<Out, CqVisible>,
+    pub moderation: Signal<Out, CqModeration>,
     pub overrun: Signal<Out, Bit>,
     pub overrun_cqn: Signal<Out, Cqn>,
     pub query_cqn: Signal<In, Cqn>,
@@ -110,7 +116,7 @@ pub struct CqeWriter {
     reqs: Fifo<WriteReq, 2, 3>,
     lines: Fifo<Line, 2, 3>,
     marks: Fifo<Mark, 8, 9>,
-    events: Fifo<EventReq, 2, 3>,
+    events: Fifo<CqEvent, 2, 3>,
     is_act: DFF<Bit>,
     has_room: DFF<Bit>,
 
@@ -174,6 +180,8 @@ pub struct CqeWriter {
     is_error_new: Signal<Local, Bit>,
     is_any: Signal<Local, Bit>,
     is_arm: Signal<Local, Bit>,
+    is_moderation: Signal<Local, Bit>,
+    frees: Signal<Local, Bit>,
     is_known: Signal<Local, Bit>,
     is_possible: Signal<Local, Bit>,
     fires_now: Signal<Local, Bit>,
@@ -205,6 +213,8 @@ pub struct CqeWriter {
     is_overrun: DFF<Bit>,
     overrun_number: DFF<Cqn>,
     is_bad_bell: DFF<Bit>,
+    last_visible: DFF<CqVisible>,
+    last_moderation: DFF<CqModeration>,
 
     ones: Constant<Bits<17>>,
     entry_bytes: Constant<Bits<13>>,
@@ -212,8 +222,6 @@ pub struct CqeWriter {
     any_kind: Constant<Bits<2>>,
     mark_room: Constant<Bits<9>>,
     skid_room: Constant<Bits<3>>,
-    completion: Constant<Bits<8>>,
-    cq_overrun: Constant<Bits<8>>,
     no_state: Constant<CqState>,
     no_arm: Constant<Arm>,
     no_mark: Constant<Mark>,
@@ -234,6 +242,8 @@ impl Default for CqeWriter {
             line: Default::default(),
             done: Default::default(),
             event_out: Default::default(),
+            visible: Default::default(),
+            moderation: Default::default(),
             overrun: Default::default(),
             overrun_cqn: Default::default(),
             query_cqn: Default::default(),
@@ -305,6 +315,8 @@ impl Default for CqeWriter {
             is_error_new: Default::default(),
             is_any: Default::default(),
             is_arm: Default::default(),
+            is_moderation: Default::default(),
+            frees: Default::default(),
             is_known: Default::default(),
             is_possible: Default::default(),
             fires_now: Default::default(),
@@ -332,14 +344,14 @@ impl Default for CqeWriter {
             is_overrun: Default::default(),
             overrun_number: Default::default(),
             is_bad_bell: Default::default(),
+            last_visible: Default::default(),
+            last_moderation: Default::default(),
             ones: Constant::new(0x1_FFFFu32.to_bits()),
             entry_bytes: Constant::new(32u32.to_bits()),
             phase_bit: Constant::new(Bits::<256>::from(u64::from(PHASE)) << 248),
             any_kind: Constant::new((ArmKind::Any as u32).to_bits()),
             mark_room: Constant::new(252u32.to_bits()),
             skid_room: Constant::new(2u32.to_bits()),
-            completion: Constant::new((EventKind::Completion as u8).to_bits()),
-            cq_overrun: Constant::new((EventKind::CqOverrun as u8).to_bits()),
             no_state: Constant::new(CqState::default()),
             no_arm: Constant::new(Arm::default()),
             no_mark: Constant::new(Mark::default()),
@@ -354,7 +366,7 @@ impl Logic for CqeWriter {
         dff_setup!(self, clock, is_act, has_room, change, changes, is_entry, entry, is_bell, rung);
         dff_setup!(self, clock, goes_out, out_address, out_slot, out_phase, out_words, out_syndrome, out_mark, marks_out);
         dff_setup!(self, clock, head, has_head, credits, events_open, entered_count, finished_count, is_lost, is_overrun, overrun_number);
-        dff_setup!(self, clock, is_bad_bell);
+        dff_setup!(self, clock, is_bad_bell, last_visible, last_moderation);
         clock!(self, clock, bells, reqs, lines, marks, events, places, places_bell, states, states_bell);
         clock!(self, clock, states_query, consumers, consumers_query, arms, arms_bell);
         self.bells.reset.next = self.reset.val();
@@ -437,6 +449,8 @@ impl Logic for CqeWriter {
         // Act, the bell.
         self.index.next = self.rung.q.val().index;
         self.is_arm.next = self.rung.q.val().is_arm;
+        self.is_moderation.next = self.rung.q.val().is_moderation;
+        self.frees.next = !self.is_arm.val() & !self.is_moderation.val();
         self.is_any.next = self.rung.q.val().kind == self.any_kind.val();
         self.is_known.next = self.is_bell.q.val() & self.bell_place.val().valid;
         self.bell_mask.next = bit_cast::<24, 16>(self.bell_place.val().mask);
@@ -455,10 +469,15 @@ impl Logic for CqeWriter {
         self.arms.write_enable.next = self.arm_is_set.val();
         self.arms.write_address.next = self.rung.q.val().cqn;
         self.arms.write_data.next = self.new_arm.val();
-        self.consumers.write_enable.next = self.is_known.val() & !self.is_arm.val() & self.is_possible.val();
+        self.consumers.write_enable.next = self.is_known.val() & self.frees.val() & self.is_possible.val();
         self.consumers.write_address.next = self.rung.q.val().cqn;
         self.consumers.write_data.next = self.index.val();
-        self.is_bad_bell.d.next = self.is_bell.q.val() & (!self.is_known.val() | (!self.is_arm.val() & !self.is_possible.val()));
+        self.is_bad_bell.d.next = self.is_bell.q.val() & (!self.is_known.val() | (self.frees.val() & !self.is_possible.val()));
+        self.last_moderation.d.next.valid = self.is_known.val() & self.is_moderation.val();
+        self.last_moderation.d.next.cqn = self.rung.q.val().cqn;
+        self.last_moderation.d.next.interval = self.index.val().get_bits::<16>(0);
+        self.last_moderation.d.next.count = self.rung.q.val().count;
+        self.moderation.next = self.last_moderation.q.val();
 
         // Act, the entry.
         self.is_same.next = self.arm_is_set.val() & (self.rung.q.val().cqn == self.entry.q.val().cqn);
@@ -542,6 +561,7 @@ impl Logic for CqeWriter {
         self.out_mark.d.next.is_write = self.is_written.val();
         self.out_mark.d.next.fires = self.fires.val() | self.is_full.val();
         self.out_mark.d.next.is_overrun = self.is_full.val();
+        self.out_mark.d.next.index = self.producer.val();
 
         self.half.next = bit_cast::<256, 64>(self.out_words.q.val()) | (bit_cast::<256, 8>(self.out_syndrome.q.val()) << 64);
         if self.out_phase.q.val() {
@@ -565,6 +585,7 @@ impl Logic for CqeWriter {
             self.marks.fill.data.next = self.no_mark.val();
             self.marks.fill.data.next.cqn = self.rung.q.val().cqn;
             self.marks.fill.data.next.fires = true;
+            self.marks.fill.data.next.index = self.index.val();
         }
         self.events_open.d.next = self.events.level.val() < self.skid_room.val();
         self.takes.next = self.has_head.q.val()
@@ -578,12 +599,13 @@ impl Logic for CqeWriter {
             self.head.d.next = self.marks.drain.data.val();
         }
         self.events.fill.valid.next = self.takes.val() & self.head.q.val().fires;
-        self.events.fill.data.next.number = bit_cast::<16, LOG_CQS>(self.head.q.val().cqn);
-        self.events.fill.data.next.kind = self.completion.val();
-        self.events.fill.data.next.code = 0.into();
-        if self.head.q.val().is_overrun {
-            self.events.fill.data.next.kind = self.cq_overrun.val();
-        }
+        self.events.fill.data.next.cqn = self.head.q.val().cqn;
+        self.events.fill.data.next.is_overrun = self.head.q.val().is_overrun;
+        self.events.fill.data.next.index = self.head.q.val().index;
+        self.last_visible.d.next.valid = self.takes.val() & self.head.q.val().is_write;
+        self.last_visible.d.next.cqn = self.head.q.val().cqn;
+        self.last_visible.d.next.index = self.head.q.val().index + 1;
+        self.visible.next = self.last_visible.q.val();
         if self.done.val() & !(self.takes.val() & self.head.q.val().is_write) {
             self.credits.d.next = self.credits.q.val() + 1;
         }

@@ -2,8 +2,10 @@
 
 mod cqe_writer;
 mod event_writer;
+mod moderator;
 mod progress_writer;
 
 pub use cqe_writer::CqeWriter;
 pub use event_writer::EventWriter;
+pub use moderator::Moderator;
 pub use progress_writer::ProgressWriter;

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `write` | sink | one BAR0 write at or above [`DOORBELL_BASE`](verbena_abi::regs::DOORBELL_BASE) |
 //! | `sq_bell` | source | QP and its new producer index |
-//! | `cq_bell` | source | CQ and a new consumer index, or an arm; of all CQs in the order of the writes |
+//! | `cq_bell` | source | CQ and a new consumer index, an arm, or a moderation; of all CQs in the order of the writes |
 //! | `bad_doorbell` | out | one clock for every write to a page or a word that does not exist |
 //!
 //! Latency: one clock from an accepted write to `valid`. Throughput: one doorbell every clock.
@@ -45,6 +45,7 @@ pub struct Doorbell {
     is_sq_page: Signal<Local, Bit>,
     is_cq_page: Signal<Local, Bit>,
     is_arm: Signal<Local, Bit>,
+    is_moderation: Signal<Local, Bit>,
     first_page: Constant<Bits<PAGE_BITS>>,
     sq_pages: Constant<Bits<PAGE_BITS>>,
     cq_pages: Constant<Bits<PAGE_BITS>>,
@@ -52,6 +53,7 @@ pub struct Doorbell {
     rq_word: Constant<Bits<12>>,
     consumer_word: Constant<Bits<12>>,
     arm_word: Constant<Bits<12>>,
+    moderation_word: Constant<Bits<12>>,
     kinds: Constant<Bits<2>>,
     room: Constant<Bits<6>>,
 }
@@ -79,6 +81,7 @@ impl Default for Doorbell {
             is_sq_page: Default::default(),
             is_cq_page: Default::default(),
             is_arm: Default::default(),
+            is_moderation: Default::default(),
             first_page: Constant::new((regs::DOORBELL_BASE / regs::DOORBELL_PAGE).to_bits()),
             sq_pages: Constant::new(limits::QPS.to_bits()),
             cq_pages: Constant::new(limits::CQS.to_bits()),
@@ -86,6 +89,7 @@ impl Default for Doorbell {
             rq_word: Constant::new((Word::Rq as u32).to_bits()),
             consumer_word: Constant::new((Word::CqConsumer as u32).to_bits()),
             arm_word: Constant::new((Word::CqArm as u32).to_bits()),
+            moderation_word: Constant::new((Word::CqModeration as u32).to_bits()),
             kinds: Constant::new((regs::ArmKind::Solicited as u32).to_bits()),
             room: Constant::new(30u8.to_bits()),
         }
@@ -110,6 +114,7 @@ impl Logic for Doorbell {
         self.is_sq_page.next = self.number.val() < self.sq_pages.val();
         self.is_cq_page.next = self.number.val() < self.cq_pages.val();
         self.is_arm.next = self.word.val() == self.arm_word.val();
+        self.is_moderation.next = self.word.val() == self.moderation_word.val();
 
         // One clock old, so two places are kept free: one for this clock's bell, one for the next.
         self.is_open.d.next = (self.sq.level.val() < self.room.val()) & (self.cq.level.val() < self.room.val());
@@ -124,6 +129,8 @@ impl Logic for Doorbell {
         self.cq.fill.data.next.index = bit_cast::<24, 32>(self.value.val());
         self.cq.fill.data.next.kind = 0.into();
         self.cq.fill.data.next.is_arm = self.is_arm.val();
+        self.cq.fill.data.next.is_moderation = self.is_moderation.val();
+        self.cq.fill.data.next.count = self.value.val().get_bits::<16>(16);
         if self.is_arm.val() {
             self.cq.fill.data.next.kind = self.kind.val();
         }
@@ -133,7 +140,9 @@ impl Logic for Doorbell {
             if self.is_sq_page.val() & (self.word.val() == self.sq_word.val()) {
                 self.sq.fill.valid.next = true;
             } else if self.is_cq_page.val()
-                & ((self.word.val() == self.consumer_word.val()) | (self.is_arm.val() & (self.kind.val() <= self.kinds.val())))
+                & ((self.word.val() == self.consumer_word.val())
+                    | self.is_moderation.val()
+                    | (self.is_arm.val() & (self.kind.val() <= self.kinds.val())))
             {
                 self.cq.fill.valid.next = true;
             } else if !self.is_sq_page.val() | (self.word.val() != self.rq_word.val()) {
@@ -160,7 +169,7 @@ mod tests {
     use super::*;
     use crate::testing::{Bench, Driver, Monitor, Stalls};
     use verbena_abi::limits;
-    use verbena_abi::regs::{ArmKind, DOORBELL_BASE, DOORBELL_PAGES};
+    use verbena_abi::regs::{ArmKind, Moderation, DOORBELL_BASE, DOORBELL_PAGES};
 
     fn write(offset: u32, value: u32) -> BarWrite {
         BarWrite { offset: u64::from(offset).into(), value: u64::from(value).into() }
@@ -214,19 +223,19 @@ mod tests {
         let (mut sq, mut cq, mut bad, mut writes) = (vec![], vec![], 0, vec![]);
         for _ in 0..500 {
             let (number, value) = ((random.random() % 256) as u32, random.random() as u32);
-            match random.random() % 8 {
+            match random.random() % 9 {
                 0 | 1 => {
                     writes.push(write(Word::Sq.offset(number), value));
                     sq.push((u64::from(number), u64::from(value & 0xFFFF)));
                 }
                 2 => {
                     writes.push(write(Word::CqConsumer.offset(number), value));
-                    cq.push((u64::from(number), u64::from(value & 0xFF_FFFF), 0, false));
+                    cq.push((u64::from(number), u64::from(value & 0xFF_FFFF), 0, false, None));
                 }
                 3 => {
                     let kind = [ArmKind::Errors, ArmKind::Any, ArmKind::Solicited][value as usize % 3];
                     writes.push(write(Word::CqArm.offset(number), kind.word(value)));
-                    cq.push((u64::from(number), u64::from(value & 0xFF_FFFF), kind as u64, true));
+                    cq.push((u64::from(number), u64::from(value & 0xFF_FFFF), kind as u64, true, None));
                 }
                 4 => writes.push(write(Word::Rq.offset(number), value)),
                 5 => {
@@ -234,8 +243,13 @@ mod tests {
                     bad += 1;
                 }
                 6 => {
-                    writes.push(write(DOORBELL_BASE + number * 4096 + 16 + (value & 0x7F0), value));
+                    writes.push(write(DOORBELL_BASE + number * 4096 + 20 + (value & 0x7F0), value));
                     bad += 1;
+                }
+                7 => {
+                    let (interval_us, count) = (value as u16, (value >> 16) as u16);
+                    writes.push(write(Word::CqModeration.offset(number), Moderation { interval_us, count }.word()));
+                    cq.push((u64::from(number), u64::from(interval_us), 0, false, Some(u64::from(count))));
                 }
                 _ => {
                     writes.push(write(Word::Sq.offset(DOORBELL_PAGES as u32 + number), value));
@@ -246,7 +260,11 @@ mod tests {
         let mut run = Run::new("doorbell", writes, true);
         run.drain();
         assert_eq!(run.sq.got.iter().map(|bell| (bell.qpn.to_u64(), bell.index.to_u64())).collect::<Vec<_>>(), sq);
-        let got = run.cq.got.iter().map(|bell| (bell.cqn.to_u64(), bell.index.to_u64(), bell.kind.to_u64(), bell.is_arm));
+        let got = run.cq.got.iter().map(|bell| {
+            let count = bell.is_moderation.then(|| bell.count.to_u64());
+            let index = bell.index.to_u64() & if bell.is_moderation { 0xFFFF } else { 0xFF_FFFF };
+            (bell.cqn.to_u64(), index, bell.kind.to_u64(), bell.is_arm, count)
+        });
         assert_eq!(got.collect::<Vec<_>>(), cq);
         assert_eq!(run.bad, bad);
         run.bench.finish();

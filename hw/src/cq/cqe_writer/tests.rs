@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use super::*;
 use crate::testing::{Bench, Driver, Monitor, Stalls};
 use verbena_abi::arith::Ring;
-use verbena_abi::queue::CqeStatus;
+use verbena_abi::queue::{CqeStatus, EventKind};
 
 use ArmKind::{Any, Errors, Solicited};
 
@@ -15,7 +15,7 @@ struct Run {
     bells: Driver<CqBell>,
     reqs: Monitor<WriteReq>,
     lines: Monitor<Line>,
-    events: Monitor<EventReq>,
+    events: Monitor<CqEvent>,
     random: Stalls,
     /// Writes taken and not yet visible, with the clock at which they are.
     under_way: VecDeque<(u64, u64, [u8; 32])>,
@@ -31,6 +31,14 @@ struct Run {
     overruns: Vec<u64>,
     /// Writes done before each event.
     done_at_event: Vec<usize>,
+    visible: Vec<(u64, u64)>,
+    moderations: Vec<(u64, u64, u64)>,
+}
+
+/// What the moderator makes of it.
+fn kind_of(event: &CqEvent) -> u64 {
+    let kind = if event.is_overrun { EventKind::CqOverrun } else { EventKind::Completion };
+    kind as u64
 }
 
 fn bytes_of(line: Bits<512>, upper: bool) -> [u8; 32] {
@@ -49,11 +57,11 @@ fn cqe(cqn: u64, index: u64, status: u64) -> CqeReq {
 }
 
 fn consumer(cqn: u64, index: u64) -> CqBell {
-    CqBell { cqn: cqn.into(), index: index.into(), kind: 0u64.into(), is_arm: false }
+    CqBell { cqn: cqn.into(), index: index.into(), kind: 0u64.into(), is_arm: false, ..Default::default() }
 }
 
 fn arm(cqn: u64, index: u64, kind: ArmKind) -> CqBell {
-    CqBell { cqn: cqn.into(), index: index.into(), kind: (kind as u64).into(), is_arm: true }
+    CqBell { cqn: cqn.into(), index: index.into(), kind: (kind as u64).into(), is_arm: true, ..Default::default() }
 }
 
 fn expected(index: u64, status: u64, log_depth: u8) -> [u8; 32] {
@@ -89,6 +97,8 @@ impl Run {
             bad_bells: 0,
             overruns: vec![],
             done_at_event: vec![],
+            visible: vec![],
+            moderations: vec![],
         }
     }
 
@@ -121,6 +131,14 @@ impl Run {
         self.written += usize::from(uut.count_cqe.val());
         self.lost += usize::from(uut.count_overrun.val());
         self.bad_bells += usize::from(uut.count_bad_bell.val());
+        let (visible, moderation) = (uut.visible.val(), uut.moderation.val());
+        if visible.valid {
+            self.visible.push((visible.cqn.to_u64(), visible.index.to_u64()));
+            assert!(self.visible.len() <= self.done, "told before it is visible");
+        }
+        if moderation.valid {
+            self.moderations.push((moderation.cqn.to_u64(), moderation.interval.to_u64(), moderation.count.to_u64()));
+        }
         if uut.overrun.val() {
             self.overruns.push(uut.overrun_cqn.val().to_u64());
         }
@@ -176,7 +194,7 @@ impl Run {
     }
 
     fn event_list(&self) -> Vec<(u64, u64)> {
-        self.events.got.iter().map(|event| (event.kind.to_u64(), event.number.to_u64())).collect()
+        self.events.got.iter().map(|event| (kind_of(event), event.cqn.to_u64())).collect()
     }
 
     fn query(&mut self, cqn: u64) -> (u64, u64, bool) {
@@ -407,8 +425,8 @@ fn a_driver_that_polls_only_when_an_event_comes_sees_every_entry() {
         let now = run.bench.clock_count();
         assert!(now < 12_000, "a wake-up was lost: {:?}", queues.iter().map(|queue| queue.seen).collect::<Vec<_>>());
         for event in &run.events.got[events..] {
-            assert_eq!(event.kind.to_u64(), 1);
-            let queue = queues.iter_mut().find(|queue| queue.cqn == event.number.to_u64()).unwrap();
+            assert!(!event.is_overrun);
+            let queue = queues.iter_mut().find(|queue| queue.cqn == event.cqn.to_u64()).unwrap();
             queue.events += 1;
             queue.is_woken = true;
             assert!(queue.events <= queue.arms, "an event without an arm");
@@ -517,5 +535,37 @@ fn an_entry_is_on_its_way_after_three_or_four_clocks() {
         let clocks = run.bench.clock_count() - 1 - start;
         assert!((3..=4).contains(&clocks), "{clocks} clocks");
     }
+    run.bench.finish();
+}
+
+#[test]
+fn visible_entries_moderations_and_the_entries_of_events_are_told() {
+    let mut run = Run::new("cqe_moderation", true);
+    run.create(9, 0x1000, 4);
+    let moderate = |cqn: u64, interval: u64, count: u64| CqBell {
+        cqn: cqn.into(),
+        index: interval.into(),
+        is_moderation: true,
+        count: count.into(),
+        ..Default::default()
+    };
+    // They change neither consumer index nor arm, and need a queue.
+    run.bells.queue.extend([arm(9, 0, Any), moderate(9, 0xFFFF, 3), moderate(10, 1, 2), moderate(9, 20, 0xFFFF)]);
+    run.drain();
+    assert_eq!(run.moderations, [(9, 0xFFFF, 3), (9, 20, 0xFFFF)]);
+    assert_eq!((run.bad_bells, run.query(9)), (1, (0, 0, false)));
+    (0..3).for_each(|index| run.pass(9, index, 0));
+    run.bells.queue.push_back(arm(9, 1, Any));
+    run.drain();
+    run.cqes.queue.push_back(cqe(9, 3, 0));
+    run.drain();
+    run.bells.queue.push_back(arm(9, 4, Errors));
+    run.drain();
+    run.cqes.queue.push_back(cqe(9, 4, 0));
+    run.cqes.queue.push_back(cqe(9, 5, CqeStatus::Flushed as u64));
+    run.drain();
+    assert_eq!(run.visible, (1..7).map(|index| (9, index)).collect::<Vec<_>>());
+    // The entry that came, the index of an arm that was late, the error.
+    assert_eq!(run.events.got.iter().map(|event| event.index.to_u64()).collect::<Vec<_>>(), [0, 1, 5]);
     run.bench.finish();
 }
