@@ -140,8 +140,18 @@ pub struct Captured {
     pub bytes: Vec<u8>,
 }
 
+/// Says whether a frame gets lost.
+type IsLost = dyn FnMut(&[u8]) -> bool + Send;
+
 /// Which frames get lost, beside those that do by chance: asked once for each frame, in their order.
-pub struct Loss(pub Box<dyn FnMut(&[u8]) -> bool + Send>);
+pub struct Loss(Box<IsLost>);
+
+impl Loss {
+    /// Returns what loses the frames for which `is_lost` says so.
+    pub fn new(is_lost: impl FnMut(&[u8]) -> bool + Send + 'static) -> Self {
+        Self(Box::new(is_lost))
+    }
+}
 
 impl fmt::Debug for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

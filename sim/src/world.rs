@@ -192,7 +192,7 @@ impl World {
     /// Loses from now on those frames of card `number` for which `is_lost` says so; it is asked once for each, as it stands on the wire. The
     /// capture has them all the same.
     pub fn lose(&self, number: usize, is_lost: impl FnMut(&[u8]) -> bool + Send + 'static) {
-        self.with_card(number, |card| card.mac_tx().lose(Some(Loss(Box::new(is_lost)))));
+        self.with_card(number, |card| card.mac_tx().lose(Some(Loss::new(is_lost))));
     }
 
     /// Loses no frames of card `number` but by chance.

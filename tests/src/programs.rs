@@ -1,7 +1,7 @@
 //! Random programs of an NDK consumer, and the small model of the contract that they are held to.
 //!
-//! A program creates pairs of QPs, connects them, posts with flags of all kinds, flushes, disconnects, closes, and polls, in any
-//! order. The model knows what was accepted, not when anything happens. It demands:
+//! A program creates pairs of QPs, connects them, posts with flags of all kinds, flushes, disconnects, closes, arms, moderates, and polls, in any
+//! order, over a link that may lose, repeat, reorder and corrupt frames. The model knows what was accepted, not when anything happens. It demands:
 //!
 //! * each accepted request makes one entry at most, and exactly one unless it was silent and succeeded;
 //! * entries of a queue come in the order of posting; behind one that failed every request has an entry, silent or not;
@@ -11,6 +11,7 @@
 
 use proptest::prelude::*;
 use verbena_ndk::abi::*;
+use verbena_sim::LinkConfig;
 
 use crate::ndk::{on_done, Bench, Call, Connected, Entry, QpSize, Region, Slot, CONNECTION_INVALID, PENDING, SUCCESS};
 use crate::{close, ndk};
@@ -49,6 +50,8 @@ enum Op {
     CloseConnector { pair: usize, side: usize },
     /// `NdkArmCq`.
     Arm { side: usize, kind: u32 },
+    /// `NdkControlCqInterruptModeration`.
+    Moderate { side: usize, interval: u32, count: u32 },
     /// Up to `most` entries are taken.
     Poll { side: usize, most: usize },
     /// Time passes.
@@ -87,6 +90,7 @@ pub fn programs(longest: usize) -> impl Strategy<Value = Program> {
         1 => which().prop_map(|(pair, side)| Op::Disconnect { pair, side }),
         1 => which().prop_map(|(pair, side)| Op::CloseConnector { pair, side }),
         4 => (0usize..2, 0u32..3).prop_map(|(side, kind)| Op::Arm { side, kind }),
+        1 => (0usize..2, 0u32..40, 0u32..9).prop_map(|(side, interval, count)| Op::Moderate { side, interval, count }),
         10 => (0usize..2, 1usize..20).prop_map(|(side, most)| Op::Poll { side, most }),
         10 => (1u32..30).prop_map(|steps| Op::Run { steps }),
     ];
@@ -162,6 +166,13 @@ struct Pair {
     disconnects: Vec<&'static Slot>,
 }
 
+/// Returns two cards for programs, whose link loses `loss_ppm` of a million frames, repeats and reorders as many, and corrupts half as many.
+pub fn bench(loss_ppm: u32) -> Bench {
+    let link = LinkConfig { loss_ppm, duplicate_ppm: loss_ppm, reorder_ppm: loss_ppm, corrupt_ppm: loss_ppm / 2, ..LinkConfig::default() };
+    // The shortest timeout there is, and all retries.
+    Bench::with_retries(link, (loss_ppm != 0).then_some((1, 7)))
+}
+
 /// Runs a program.
 ///
 /// # Panics
@@ -224,6 +235,9 @@ impl<'a> Run<'a> {
             Op::Arm { side, kind } => {
                 self.arms[side] += 1;
                 ndk!(self.cqs[side].0, NdkArmCq(kind));
+            }
+            Op::Moderate { side, interval, count } => {
+                assert_eq!(ndk!(self.cqs[side].0, NdkControlCqInterruptModeration(interval, count)), SUCCESS);
             }
             Op::Poll { side, most } => {
                 self.poll(side, most);

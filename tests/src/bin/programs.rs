@@ -7,8 +7,7 @@ use clap::Parser;
 use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
-use verbena_tests::ndk::Bench;
-use verbena_tests::programs::{programs, run};
+use verbena_tests::programs::{bench, programs, run};
 
 /// Programs that run on one pair of cards, one after the other, before a new pair is made.
 const PER_BENCH: usize = 50;
@@ -25,6 +24,9 @@ struct Arguments {
     /// Seed of the programs
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    /// Of a million frames, so many that get lost, as many that arrive twice or late, half as many with a wrong bit
+    #[arg(long, value_name = "PPM", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    loss: u32,
     /// Simulations beside each other; default: one a processor
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
@@ -60,7 +62,7 @@ fn main() {
 
 /// Runs the programs from number `first` on.
 fn share(arguments: &Arguments, first: usize, bar: &ProgressBar) {
-    let mut bench = Bench::new();
+    let mut bench = bench(arguments.loss);
     let last = (first + PER_BENCH).min(arguments.count);
     for number in first..last {
         // Each program has a seed of its own, so that it can be run alone.
