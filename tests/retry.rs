@@ -11,7 +11,8 @@ use verbena_host::{Completion, CqeStatus, Qp, QpOptions, QpState, WriteFlags};
 use verbena_sim::rng::Rng;
 use verbena_sim::LinkConfig;
 use verbena_tests::capture::{decode, Packet};
-use verbena_tests::pair::{check_done, Connection, Link, Options, Pair, Write};
+use verbena_tests::pair::{check_done, Connection, Link, Options, Pair, Write, WRITABLE};
+use verbena_tests::region::Region;
 
 /// Clocks of a timeout with exponent 0.
 const TICK: u64 = 1024;
@@ -157,6 +158,88 @@ fn a_peer_that_is_gone_is_given_up_after_the_last_retry() {
         pair.settle("a peer that was gone");
         pair.close([connection, other]);
     }
+}
+
+#[test]
+fn a_peer_that_is_gone_is_given_up_though_others_take_long_turns() {
+    // The walker comes by many times between a restart and the packet that asks again, and must not take that for progress.
+    let mut pair = Pair::new(Options { region_bytes: 8 << 20, ..Options::default() });
+    let mut connection = pair.connect(&Link { timeout: Some(SHORT), retry_count: Some(2), ..Link::default() });
+    let mut others: Vec<_> = (0..8).map(|_| pair.connect(&quick())).collect();
+    let qpn = connection.qps[1].qpn();
+    pair.world.lose(0, move |frame| request(frame).is_some_and(|packet| packet.qpn == qpn));
+    let target = pair.ends[1].region.key();
+    for (number, other) in others.iter_mut().enumerate() {
+        for context in 0..4 {
+            let write = Write::new((4 << 20) + 4096 * number, (1 << 20) + 65_536 * (4 * number + context as usize) / 2, 32_768);
+            pair.post(other, 0, context, &write, WriteFlags::NONE).unwrap();
+            let write = Write { to: write.to, ..Write::new((5 << 20) + 4096 * number, 0, 32_768) };
+            pair.post(other, 0, 100 + context, &write, WriteFlags::NONE).unwrap();
+        }
+    }
+    let source = pair.ends[0].region.sge(700_000, 300);
+    connection.queues[0].write(1, &[source], pair.ends[1].region.va(100), target, WriteFlags::NONE).unwrap();
+    let found = pair.reap(0, 65, "a request to a peer that is gone, among others");
+    let (lost, fine): (Vec<Completion>, Vec<Completion>) = found.into_iter().partition(|done| done.qpn == connection.qps[0].qpn());
+    assert_eq!(lost.len(), 1);
+    assert_eq!(lost[0].status, CompletionStatus::Card(CqeStatus::RetryExceeded));
+    assert!(fine.iter().all(|done| done.status.is_success()));
+    assert_eq!(count(&pair, 0, Counter::AckTimeouts), 2);
+    pair.settle("a peer that was gone, among others");
+    pair.close(others.into_iter().chain([connection]));
+}
+
+#[test]
+fn what_is_in_front_of_a_request_that_the_own_card_refuses_completes_also_if_it_is_lost_or_silent() {
+    // How many are in front, whether they are silent, which packet of them is lost.
+    for (front, is_silent, lost) in
+        [(1, false, None), (1, true, None), (5, true, None), (3, false, Some(0)), (3, true, Some(1)), (70, true, None), (70, true, Some(3))]
+    {
+        let mut pair = Pair::new(Options { mtu: 256, region_bytes: 2 << 20, ..Options::default() });
+        let mut connection = pair.connect(&Link { depth: 128, ..quick() });
+        lose(&pair, 0, &lost.into_iter().collect::<Vec<_>>(), &[]);
+        let flags = if is_silent { WriteFlags::SILENT_SUCCESS } else { WriteFlags::NONE };
+        for context in 0..front {
+            let at = 400 * context as usize;
+            pair.post(&mut connection, 0, context, &Write::new((1 << 20) + at, at, 300), flags | WriteFlags::DEFER).unwrap();
+        }
+        let bad = verbena_host::Sge { lkey: 0xBAD, ..pair.ends[0].region.sge(0, 10) };
+        let (to, key) = (pair.ends[1].region.va(0), pair.ends[1].region.key());
+        connection.queues[0].write(1000, &[bad], to, key, WriteFlags::SILENT_SUCCESS | WriteFlags::DEFER).unwrap();
+        connection.queues[0].write(1001, &[], to, key, WriteFlags::NONE).unwrap();
+        let what = format!("{front} in front, silent {is_silent}, lost {lost:?}");
+        let signaled = if is_silent { 0 } else { front };
+        let found = pair.reap(0, signaled as usize + 2, &what);
+        check_done(&found[..signaled as usize], 0..signaled);
+        let rest: Vec<_> = found[signaled as usize..].iter().map(|done| (done.context, done.status)).collect();
+        let expected = [CqeStatus::LocalProtection, CqeStatus::Flushed].map(CompletionStatus::Card);
+        assert_eq!(rest, [(1000, expected[0]), (1001, expected[1])], "{what}");
+        // Silent ones are sent again anyway, since nobody has asked for them.
+        assert_eq!(count(&pair, 0, Counter::AckTimeouts) != 0, lost.is_some() && !is_silent, "{what}");
+        pair.settle(&what);
+        pair.close([connection]);
+    }
+}
+
+#[test]
+fn a_region_that_is_taken_away_from_an_outstanding_request_keeps_it_from_being_sent_again() {
+    let pair = Pair::new(Options { mtu: 256, ..Options::default() });
+    let mut connection = pair.connect(&Link { timeout: Some(3), retry_count: Some(2), ..Link::default() });
+    let end = &pair.ends[0];
+    let region = Region::new(Arc::clone(&end.device) as _, &end.pd, 4096, 0x5000_0000, WRITABLE);
+    let (to, key) = (pair.ends[1].region.va(pair.ends[1].region.len() / 2), pair.ends[1].region.key());
+    pair.world.lose(0, |_| true);
+    connection.queues[0].write(1, &[end.region.sge(0, 300)], to, key, WriteFlags::NONE).unwrap();
+    connection.queues[0].write(2, &[region.sge(0, 300)], to, key, WriteFlags::NONE).unwrap();
+    connection.queues[0].write(3, &[end.region.sge(0, 300)], to, key, WriteFlags::NONE).unwrap();
+    pair.run(3_000);
+    region.close();
+    let found = pair.reap(0, 3, "requests of which one has lost its region");
+    let statuses: Vec<_> = found.iter().map(|done| (done.context, done.status)).collect();
+    let expected = [CqeStatus::RetryExceeded, CqeStatus::Flushed, CqeStatus::Flushed].map(CompletionStatus::Card);
+    assert_eq!(statuses, [(1, expected[0]), (2, expected[1]), (3, expected[2])]);
+    pair.settle("a request that has lost its region");
+    pair.close([connection]);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use verbena_host::ndk::NtStatus;
-use verbena_host::DmaBuffer;
+use verbena_host::{DmaBuffer, Error, Mr, Pd};
 
 use crate::abi::*;
 use crate::adapter::AdapterObject;
@@ -16,8 +16,24 @@ const HEADER: usize = std::mem::offset_of!(NDK_LOGICAL_ADDRESS_MAPPING, AdapterP
 
 /// What `AdapterContext` points to.
 struct Mapping {
-    _memory: DmaBuffer,
-    _adapter: Arc<Object<AdapterObject>>,
+    memory: DmaBuffer,
+    adapter: Arc<Object<AdapterObject>>,
+}
+
+impl Mapping {
+    /// Takes the memory out of the card's reach when nothing that is under way in it can need it any more.
+    ///
+    /// A request may be complete and still be read: when it was being sent again and its acknowledgement came late. The card tells when such reads are over
+    /// as it takes a region away, so the mapping becomes a region that nobody can name, and leaves as one.
+    fn retire(self) -> Result<(), Error> {
+        let Self { memory, adapter } = self;
+        let pd = Pd::create(adapter.host())?;
+        let retired = move |mr: Result<Arc<Mr>, Error>| match mr {
+            Ok(mr) => drop(mr.close(move || drop(adapter))),
+            Err(error) => tracing::warn!(%error, "a logical address mapping was taken away at once"),
+        };
+        Mr::register(&pd, memory, 0, retired).map(drop)
+    }
 }
 
 /// `NDK_FN_BUILD_LAM`. Mapping takes no command, so it is done when this returns. Nothing of the descriptors is kept.
@@ -53,7 +69,7 @@ pub(crate) unsafe extern "C" fn build(
         Err(error) => return failed(&error),
     };
     let iova = memory.iova();
-    let mapping = Box::new(Mapping { _memory: memory, _adapter: adapter });
+    let mapping = Box::new(Mapping { memory, adapter });
     // SAFETY: the consumer says that there is room for header and pages. Written through the raw pointer: the declared array has one entry.
     unsafe {
         let place = place.as_ptr();
@@ -68,13 +84,16 @@ pub(crate) unsafe extern "C" fn build(
     status(NtStatus::SUCCESS)
 }
 
-/// `NDK_FN_RELEASE_LAM`. The consumer's requests that use the mapping are completed by then, and the card reads nothing for a request that is.
+/// `NDK_FN_RELEASE_LAM`. The consumer's requests that use the mapping are completed by then. The mapping is gone a little later, see [`Mapping::retire`].
 pub(crate) unsafe extern "C" fn release(_adapter: *mut NDK_ADAPTER, lam: *mut NDK_LOGICAL_ADDRESS_MAPPING) {
     // SAFETY: the consumer gives a mapping that was built, or null.
     let Some(lam) = (unsafe { lam.as_mut() }) else { return };
     let mapping = std::mem::replace(&mut lam.AdapterContext, std::ptr::null_mut());
     if !mapping.is_null() {
         // SAFETY: `build` made the box, and the pointer is taken back once.
-        drop(unsafe { Box::from_raw(mapping.cast::<Mapping>()) });
+        let mapping = unsafe { Box::from_raw(mapping.cast::<Mapping>()) };
+        if let Err(error) = mapping.retire() {
+            tracing::warn!(%error, "a logical address mapping was taken away at once");
+        }
     }
 }

@@ -324,6 +324,8 @@ pub struct Unacked {
     pub psn: Bits<24>,
     /// Its requester has failed.
     pub is_dead: Bit,
+    /// It begins anew, by a command.
+    pub is_new: Bit,
 }
 
 /// A scatter/gather entry with the request that it belongs to.
@@ -412,6 +414,8 @@ pub struct Issue {
     pub signaled: Bit,
     /// [`verbena_abi::queue::CqeStatus`].
     pub status: Bits<4>,
+    /// It is refused, and the last packet before it did not ask for an acknowledgement.
+    pub is_unasked: Bit,
 }
 
 /// Finished headers of a packet.

@@ -23,7 +23,8 @@
 //! if it was.
 //!
 //! When no acknowledgement comes in time (`timers.rs`), the queue pair restarts with that PSN and that request; after the last
-//! retry the request fails. If something was acknowledged since the timer looked, nothing happens.
+//! retry the request fails. If something was acknowledged since the timer looked, nothing happens. A restart also goes out, once, when a request was refused
+//! and those before it did not ask for an acknowledgement. One that finds its FIFO of 16 full, because the transmitter stands still, is left to the timer.
 //!
 //! Latency: three clocks from an acknowledgement to its first completion. Throughput: one request a
 //! clock while an acknowledgement is worked off, and four clocks for the acknowledgement itself. A
@@ -61,6 +62,8 @@ struct Entry {
 struct Issued {
     index: Bits<16>,
     next_psn: Bits<24>,
+    /// The last one is refused, and nobody has asked for an acknowledgement of those before it.
+    is_unasked: Bit,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -68,6 +71,8 @@ struct Done {
     index: Bits<16>,
     unacked: Bits<24>,
     is_dead: Bit,
+    /// What is before a refused request was sent again for its acknowledgement.
+    is_prompted: Bit,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
@@ -134,7 +139,7 @@ pub struct Completer {
     changes: Fifo<Change, 1, 2>,
     cqes: Fifo<CqeReq, 2, 3>,
     progresses: Fifo<Progress, 2, 3>,
-    restarts: Fifo<Restart, 1, 2>,
+    restarts: Fifo<Restart, 4, 5>,
     halts: Fifo<Qpn, 1, 2>,
     fatals: Fifo<EventReq, 2, 3>,
     qpn: DFF<Qpn>,
@@ -146,6 +151,7 @@ pub struct Completer {
     index: DFF<Bits<16>>,
     is_silent: DFF<Bit>,
     has_died: DFF<Bit>,
+    has_prompted: DFF<Bit>,
     status: DFF<Bits<8>>,
     was_ack: DFF<Bit>,
     was_nak: DFF<Bit>,
@@ -168,6 +174,7 @@ pub struct Completer {
     is_look: Signal<Local, Bit>,
     is_late: Signal<Local, Bit>,
     is_given_up: Signal<Local, Bit>,
+    prompts: Signal<Local, Bit>,
     is_rnr: Signal<Local, Bit>,
     is_fatal_nak: Signal<Local, Bit>,
     behind_psn: Signal<Local, Bits<24>>,
@@ -263,6 +270,7 @@ impl Default for Completer {
             index: Default::default(),
             is_silent: Default::default(),
             has_died: Default::default(),
+            has_prompted: Default::default(),
             status: Default::default(),
             was_ack: Default::default(),
             was_nak: Default::default(),
@@ -284,6 +292,7 @@ impl Default for Completer {
             is_look: Default::default(),
             is_late: Default::default(),
             is_given_up: Default::default(),
+            prompts: Default::default(),
             is_rnr: Default::default(),
             is_fatal_nak: Default::default(),
             behind_psn: Default::default(),
@@ -335,7 +344,7 @@ impl Logic for Completer {
     #[hdl_gen]
     fn update(&mut self) {
         dff_setup!(self, clock, state, qpn, psn, syndrome, is_flush, target, acked, index);
-        dff_setup!(self, clock, is_silent, has_died, status, was_ack, was_nak, was_ghost, was_restart, last_retired);
+        dff_setup!(self, clock, is_silent, has_died, has_prompted, status, was_ack, was_nak, was_ghost, was_restart, last_retired);
         clock!(self, clock, entries, issued_look, done_ram, done_look, targets);
         clock!(self, clock, changes, cqes, progresses, restarts, halts, fatals);
         self.changes.reset.next = self.reset.val();
@@ -402,6 +411,7 @@ impl Logic for Completer {
         self.issued_address.next = self.fresh.val().qpn;
         self.issued_data.next.index = self.fresh.val().index + 1;
         self.issued_data.next.next_psn = self.fresh.val().last_psn + 1;
+        self.issued_data.next.is_unasked = self.fresh.val().is_unasked;
         self.entries.write_enable.next = self.write_issued.val();
         self.slot.next =
             (bit_cast::<TABLE, LOG_QPS>(self.fresh.val().qpn) << 9) | bit_cast::<TABLE, 16>(self.fresh.val().index & self.slot_mask.val());
@@ -474,6 +484,8 @@ impl Logic for Completer {
         self.done_data.next.index = self.index.q.val();
         self.done_data.next.unacked = self.acked.q.val();
         self.done_data.next.is_dead = self.loaded.val().is_dead | self.has_died.q.val() | self.is_flush.q.val();
+        self.done_data.next.is_prompted = self.loaded.val().is_prompted | self.has_prompted.q.val();
+        self.prompts.next = self.issued_now.val().is_unasked & !self.loaded.val().is_prompted;
 
         match self.state.q.val() {
             State::Clear => {
@@ -490,6 +502,7 @@ impl Logic for Completer {
             State::Idle => {
                 self.is_silent.d.next = false;
                 self.has_died.d.next = false;
+                self.has_prompted.d.next = false;
                 if self.changes.drain.valid.val() {
                     self.changes.drain.ready.next = true;
                     self.qpn.d.next = self.change.val().qpn;
@@ -564,12 +577,11 @@ impl Logic for Completer {
                     self.is_silent.d.next = !self.needs_cqe.val();
                 } else if (self.is_fatal_nak.val() | self.is_given_up.val()) & self.is_known.val() {
                     self.state.d.next = State::Refuse;
-                } else if self.is_late.val() & self.is_known.val() {
+                } else if (self.is_late.val() | self.prompts.val()) & self.is_known.val() {
                     self.restarts.fill.valid.next = true;
-                    if self.restarts.fill.ready.val() {
-                        self.was_restart.d.next = true;
-                        self.state.d.next = State::Store;
-                    }
+                    self.was_restart.d.next = self.is_late.val() & self.restarts.fill.ready.val();
+                    self.has_prompted.d.next = self.prompts.val() & self.restarts.fill.ready.val();
+                    self.state.d.next = State::Store;
                 } else {
                     self.state.d.next = State::Store;
                 }
@@ -649,6 +661,7 @@ impl Logic for Completer {
         self.unacked.next.qpn = self.done_address.val();
         self.unacked.next.psn = self.done_data.val().unacked;
         self.unacked.next.is_dead = self.done_data.val().is_dead;
+        self.unacked.next.is_new = self.state.q.val() == State::Idle;
         self.done_look.read_address.next = self.query_qpn.val();
         self.query_unacked.next = self.done_look.read_data.val().unacked;
         self.query_consumer.next = self.done_look.read_data.val().index;
@@ -673,6 +686,8 @@ mod tests {
     use queue::{CqeStatus, QpState};
 
     const PROGRESS: u64 = 0x7000_0000;
+    /// Status of requests that are refused behind one that did not ask for an acknowledgement.
+    const UNASKED: u64 = CqeStatus::LocalOperation as u64;
 
     /// A request in the table of the model.
     #[derive(Clone, Copy)]
@@ -690,6 +705,7 @@ mod tests {
         next_psn: u64,
         unacked: u64,
         is_dead: bool,
+        is_prompted: bool,
     }
 
     /// Queue pairs of the model, and what is expected on the streams.
@@ -699,6 +715,8 @@ mod tests {
         cqes: Vec<CqeReq>,
         progresses: Vec<Progress>,
         restarts: Vec<Restart>,
+        /// So many of them because of the timer.
+        timeouts: usize,
         /// Queue pair, index and PSN behind each request that is done; a flushed one has no PSN.
         retired: Vec<(u64, u64, Option<u64>)>,
         halts: Vec<Qpn>,
@@ -786,6 +804,8 @@ mod tests {
                 }
             }
             let oldest = self.pairs[qpn].waiting.front().map(|request| request.last_psn);
+            let is_sent_again = is_due && syndrome == u64::from(SEND_AGAIN);
+            self.timeouts += usize::from(is_sent_again && refusal.is_none() && oldest.is_some());
             match (refusal, oldest) {
                 (Some(status), Some(_)) => {
                     self.cqe(qpn, status, syndrome, oldest);
@@ -796,17 +816,33 @@ mod tests {
                     self.cqe(qpn, status, 0, oldest);
                     self.die(qpn, status);
                 }
-                (None, Some(last_psn)) if is_due => self.restarts.push(Restart {
-                    qpn: (qpn as u64).into(),
-                    index: (self.pairs[qpn].index % 0x1_0000).into(),
-                    psn: self.pairs[qpn].unacked.into(),
-                    end_psn: ((last_psn + 1) & 0xFF_FFFF).into(),
-                }),
-                _ if is_silent => self
-                    .progresses
-                    .push(Progress { addr: (PROGRESS + 4 * qpn as u64).into(), index: (self.pairs[qpn].index % 0x1_0000).into() }),
-                _ => {}
+                (None, Some(last_psn)) => {
+                    if self.prompts(qpn) | is_due {
+                        self.restarts.push(Restart {
+                            qpn: (qpn as u64).into(),
+                            index: (self.pairs[qpn].index % 0x1_0000).into(),
+                            psn: self.pairs[qpn].unacked.into(),
+                            end_psn: ((last_psn + 1) & 0xFF_FFFF).into(),
+                        });
+                    }
+                    self.progress(qpn, is_silent);
+                }
+                _ => self.progress(qpn, is_silent),
             }
+        }
+
+        fn progress(&mut self, qpn: usize, is_silent: bool) {
+            let index = (self.pairs[qpn].index % 0x1_0000).into();
+            self.progresses.extend(is_silent.then(|| Progress { addr: (PROGRESS + 4 * qpn as u64).into(), index }));
+        }
+
+        /// Tells whether what is before a refused request is to be sent again, once.
+        fn prompts(&mut self, qpn: usize) -> bool {
+            let pair = &mut self.pairs[qpn];
+            let is_unasked = pair.waiting.back().is_some_and(|request| request.status == UNASKED);
+            let is_first = is_unasked && !pair.is_prompted;
+            pair.is_prompted |= is_unasked;
+            is_first
         }
 
         fn flush(&mut self, qpn: usize, producer: u64, is_dead: bool) {
@@ -832,6 +868,8 @@ mod tests {
         naks: usize,
         ghosts: usize,
         counted_restarts: usize,
+        /// Nobody takes a restart.
+        is_shut: bool,
         expected: Expected,
         issue_stalls: Stalls,
     }
@@ -850,6 +888,7 @@ mod tests {
                 naks: 0,
                 ghosts: 0,
                 counted_restarts: 0,
+                is_shut: false,
                 expected: Expected::default(),
                 issue_stalls: Stalls::none(),
             };
@@ -880,6 +919,9 @@ mod tests {
             self.halt.before(&mut self.bench.uut.halt);
             self.fatal.before(&mut self.bench.uut.fatal);
             self.restart.before(&mut self.bench.uut.restart);
+            if self.is_shut {
+                self.bench.uut.restart.ready.next = false;
+            }
             self.bench.settle();
             let uut = &self.bench.uut;
             self.cqe.after(&uut.cqe);
@@ -935,6 +977,7 @@ mod tests {
                     last_psn: last_psn.into(),
                     signaled,
                     status: status.into(),
+                    is_unasked: status == UNASKED,
                 });
                 pair.waiting.push_back(Request { last_psn, signaled, status });
             }
@@ -1006,7 +1049,7 @@ mod tests {
             assert_eq!(self.halt.got, self.expected.halts);
             assert_eq!(self.fatal.got, self.expected.fatals);
             assert_eq!(self.restart.got, self.expected.restarts);
-            assert_eq!(self.counted_restarts, self.expected.restarts.len());
+            assert_eq!(self.counted_restarts, self.expected.timeouts);
             assert_eq!(self.retired.len(), self.expected.retired.len());
             for (retired, (qpn, index, psn)) in self.retired.iter().zip(&self.expected.retired) {
                 assert_eq!((retired.qpn.to_u64(), retired.index.to_u64()), (*qpn, *index));
@@ -1206,6 +1249,54 @@ mod tests {
         case.issue(4, &[REFUSED]);
         case.is_late(4, 7, SEND_AGAIN);
         case.check();
+        case.bench.finish();
+    }
+
+    #[test]
+    fn what_is_before_a_refused_request_is_asked_for_once_if_nobody_has() {
+        let mut case = Case::new("completer_unasked");
+        case.quiet();
+        case.command(3, false, true, 5);
+        case.issue(3, &[SILENT, (2, false, 0), SILENT, (0, true, UNASKED)]);
+        case.ack(3, 5, 0x1F); // the wish to look came too late for its place in the queue, and this one stands for it
+        case.look(3);
+        case.ack(3, 6, 0x1F);
+        case.check();
+        let restart =
+            |index: u64, psn: u64, end: u64| Restart { qpn: 3u64.into(), index: index.into(), psn: psn.into(), end_psn: end.into() };
+        assert_eq!(case.restart.got, [restart(1, 6, 8)]);
+        // Lost again: that is the timer's.
+        case.is_late(3, 7, SEND_AGAIN);
+        case.ack(3, 8, 0x1F);
+        case.check();
+        assert_eq!((case.restart.got.len(), case.fatal.got.len()), (2, 1));
+        // Nothing is before it.
+        case.command(4, false, true, 5);
+        case.issue(4, &[(0, true, UNASKED)]);
+        case.look(4);
+        case.check();
+        assert_eq!((case.restart.got.len(), case.fatal.got.len()), (2, 2));
+        case.bench.finish();
+    }
+
+    #[test]
+    fn restarts_that_find_no_room_are_left_to_the_timer() {
+        let mut case = Case::new("completer_full");
+        case.quiet();
+        case.command(3, false, true, 5);
+        case.issue(3, &[SIGNALED]);
+        case.is_shut = true;
+        for _ in 0..20 {
+            case.bench.uut.ack.data.next = AckIn { qpn: 3u64.into(), psn: 5u64.into(), syndrome: SEND_AGAIN.to_bits() };
+            case.bench.uut.ack.valid.next = true;
+            case.quiet();
+            case.clock();
+            case.bench.uut.ack.valid.next = false;
+            case.quiet();
+        }
+        case.is_shut = false;
+        (0..40).for_each(|_| case.clock());
+        assert_eq!((case.restart.got.len(), case.counted_restarts), (16, 16));
         case.bench.finish();
     }
 

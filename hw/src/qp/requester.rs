@@ -339,6 +339,7 @@ mod tests {
                 last_psn: (last_psn & 0xFF_FFFF).into(),
                 signaled,
                 status: status.into(),
+                is_unasked: false,
             });
         }
 

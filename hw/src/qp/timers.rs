@@ -9,14 +9,14 @@
 //!
 //! The walker visits a queue pair every clock, and each once in [`QPS`] clocks: a *lap*, 8.2 us with 2048 of them. A queue pair waits
 //! if the peer owes it an acknowledgement, that is while the unacknowledged PSN is before the one that was asked for. What was sent and
-//! not asked for is nobody's debt: the last request posted always asks. Nothing tells the walker about progress; it sees it,
+//! not asked for is nobody's debt: the last request posted always asks, and what is in front of a refused one is sent again and asks then. Nothing tells the walker about progress; it sees it,
 //! because the unacknowledged PSN is another one than at the last visit. So the timer starts when the walker sees that the queue pair waits,
 //! or that something was acknowledged, and costs no block a clock.
 //!
 //! **Period and error.** With exponent t a timer fires not before T = 1024 clocks times 2^t (4.096 us at 250 MHz) after the last progress, and not later
 //! than T and two laps and two ticks of 1024 clocks behind it: below 4 T for every t with up to 2048 queue pairs, which is what the
 //! specification allows (IBTA vol. 1, 9.7.6.1.3). Each firing without progress counts against the retry count; when it is used up,
-//! `expiry` says to give up. With t = 0 the timer is off.
+//! `expiry` says to give up. The count stays while nothing is waited for, so between a restart and the first packet that asks again. With t = 0 the timer is off.
 //!
 //! A visit takes four clocks, pipelined: read; compare; shift; decide and write. If `expiry` is not taken the timer
 //! fires at the next visit. After a reset one lap clears what was asked; nothing fires in it.
@@ -47,6 +47,7 @@ struct Config {
 struct Standing {
     unacked: Bits<24>,
     is_dead: Bit,
+    is_new: Bit,
 }
 
 /// A timer.
@@ -87,6 +88,8 @@ pub struct Timers {
     shift_timer: DFF<Timer>,
     shift_waits: DFF<Bit>,
     shift_moved: DFF<Bit>,
+    shift_starts: DFF<Bit>,
+    shift_new: DFF<Bit>,
     elapsed: DFF<Bits<TIME>>,
     // Decide.
     qpn_now: DFF<Qpn>,
@@ -95,6 +98,8 @@ pub struct Timers {
     timer: DFF<Timer>,
     waits: DFF<Bit>,
     moved: DFF<Bit>,
+    starts: DFF<Bit>,
+    is_new: DFF<Bit>,
     periods: DFF<Bits<32>>,
     may_write: DFF<Bits<3>>,
 
@@ -104,6 +109,7 @@ pub struct Timers {
     progress: Signal<Local, Unacked>,
     tick: Signal<Local, Bits<TIME>>,
     clears: Signal<Local, Bit>,
+    is_clear: Signal<Local, Bit>,
     read_config: Signal<Local, Config>,
     read_standing: Signal<Local, Standing>,
     read_timer: Signal<Local, Timer>,
@@ -142,6 +148,8 @@ impl Default for Timers {
             shift_timer: Default::default(),
             shift_waits: Default::default(),
             shift_moved: Default::default(),
+            shift_starts: Default::default(),
+            shift_new: Default::default(),
             elapsed: Default::default(),
             qpn_now: Default::default(),
             limits_now: Default::default(),
@@ -149,6 +157,8 @@ impl Default for Timers {
             timer: Default::default(),
             waits: Default::default(),
             moved: Default::default(),
+            starts: Default::default(),
+            is_new: Default::default(),
             periods: Default::default(),
             may_write: Default::default(),
             broadcast: Default::default(),
@@ -157,6 +167,7 @@ impl Default for Timers {
             progress: Default::default(),
             tick: Default::default(),
             clears: Default::default(),
+            is_clear: Default::default(),
             read_config: Default::default(),
             read_standing: Default::default(),
             read_timer: Default::default(),
@@ -177,7 +188,24 @@ impl Logic for Timers {
     #[hdl_gen]
     fn update(&mut self) {
         dff_setup!(self, clock, now, qpn, is_clearing, compare_qpn, shift_qpn, shift_config, shift_unacked, shift_timer, shift_waits);
-        dff_setup!(self, clock, shift_moved, elapsed, qpn_now, limits_now, standing, timer, waits, moved, periods, may_write);
+        dff_setup!(
+            self,
+            clock,
+            shift_moved,
+            shift_starts,
+            shift_new,
+            starts,
+            is_new,
+            elapsed,
+            qpn_now,
+            limits_now,
+            standing,
+            timer,
+            waits,
+            moved,
+            periods,
+            may_write
+        );
         clock!(self, clock, configs, debts, standings, timers, expiries);
         self.expiries.reset.next = self.reset.val();
         StreamSource::<AckIn>::link(&mut self.expiry, &mut self.expiries.drain);
@@ -205,6 +233,7 @@ impl Logic for Timers {
         self.standings.write_address.next = self.progress.val().qpn;
         self.standings.write_data.next.unacked = self.progress.val().psn;
         self.standings.write_data.next.is_dead = self.progress.val().is_dead;
+        self.standings.write_data.next.is_new = self.progress.val().is_new;
 
         // Read.
         if !self.is_clearing.q.val() | self.clears.val() {
@@ -232,7 +261,9 @@ impl Logic for Timers {
             & !self.distance.val().get_bit(23)
             & self.read_config.val().timeout.any()
             & !self.read_standing.val().is_dead;
-        self.shift_moved.d.next = !self.read_timer.val().is_running | (self.read_timer.val().seen != self.read_standing.val().unacked);
+        self.shift_moved.d.next = self.read_timer.val().seen != self.read_standing.val().unacked;
+        self.shift_new.d.next = self.read_standing.val().is_new;
+        self.shift_starts.d.next = !self.read_timer.val().is_running;
         self.elapsed.d.next = self.tick.val() - self.read_timer.val().since;
 
         // Shift.
@@ -242,6 +273,8 @@ impl Logic for Timers {
         self.timer.d.next = self.shift_timer.q.val();
         self.waits.d.next = self.shift_waits.q.val();
         self.moved.d.next = self.shift_moved.q.val();
+        self.starts.d.next = self.shift_starts.q.val();
+        self.is_new.d.next = self.shift_new.q.val();
         self.periods.d.next = 0.into();
         if !self.elapsed.q.val().get_bit(32) {
             self.periods.d.next = self.elapsed.q.val().get_bits::<32>(0) >> self.shift_config.q.val().timeout;
@@ -257,22 +290,31 @@ impl Logic for Timers {
         if self.is_last.val() {
             self.expiries.fill.data.next.syndrome = self.give_up.val();
         }
-        self.may_write.d.next = (self.may_write.q.val() << 1) | bit_cast::<3, 1>((!self.is_clearing.q.val()).into());
-        self.fires.next = self.waits.q.val() & !self.moved.q.val() & self.periods.q.val().any() & self.may_write.q.val().get_bit(2);
+        self.is_clear.next = !self.is_clearing.q.val();
+        self.may_write.d.next = (self.may_write.q.val() << 1) | bit_cast::<3, 1>(self.is_clear.val().into());
+        self.fires.next = self.waits.q.val()
+            & !self.moved.q.val()
+            & !self.starts.q.val()
+            & self.periods.q.val().any()
+            & self.may_write.q.val().get_bit(2);
         self.expiries.fill.valid.next = self.fires.val();
         self.updated.next = self.timer_now.val();
-        if !self.waits.q.val() | !self.may_write.q.val().get_bit(2) {
-            self.updated.next = self.stopped.val();
-        } else if self.moved.q.val() {
-            self.updated.next.is_running = true;
-            self.updated.next.seen = self.standing.q.val();
-            self.updated.next.since = self.tick.val() + 1;
+        self.updated.next.seen = self.standing.q.val();
+        self.updated.next.is_running = self.waits.q.val();
+        if self.moved.q.val() {
             self.updated.next.used = 0.into();
         } else if self.fires.val() & self.expiries.fill.ready.val() {
-            self.updated.next.since = self.tick.val() + 1;
             if !self.is_last.val() {
                 self.updated.next.used = self.timer_now.val().used + 1;
             }
+        } else if self.is_new.q.val() {
+            self.updated.next.used = 0.into();
+        }
+        if self.moved.q.val() | self.starts.q.val() | (self.fires.val() & self.expiries.fill.ready.val()) {
+            self.updated.next.since = self.tick.val() + 1;
+        }
+        if !self.may_write.q.val().get_bit(2) {
+            self.updated.next = self.stopped.val();
         }
         self.timers.write_enable.next = true;
         self.timers.write_address.next = self.qpn_now.q.val();
@@ -350,7 +392,7 @@ mod tests {
         }
 
         fn acknowledge(&mut self, qpn: u64, psn: u64, is_dead: bool) {
-            self.bench.uut.unacked.next = Unacked { valid: true, qpn: qpn.into(), psn: psn.into(), is_dead };
+            self.bench.uut.unacked.next = Unacked { valid: true, qpn: qpn.into(), psn: psn.into(), is_dead, is_new: false };
             self.clocks(1);
             self.bench.uut.unacked.next = Unacked::default();
         }
@@ -424,6 +466,34 @@ mod tests {
         case.ask(9, 120);
         case.clocks(3 * period + LAP);
         assert_eq!(case.taken(), []);
+        case.bench.finish();
+    }
+
+    #[test]
+    fn the_count_of_retries_outlasts_the_time_between_a_restart_and_the_packet_that_asks_again() {
+        let mut case = Case::new("timers_again");
+        for (is_new, expected) in [(false, [false, false, true, true]), (true, [false, false, false, false])] {
+            case.reset(Stalls::none());
+            case.context(9, 1, 2);
+            case.acknowledge(9, 100, false);
+            case.ask(9, 110);
+            for gives_up in expected {
+                case.clocks(4 * 2048);
+                assert_eq!(case.taken().first(), Some(&(9, 100, gives_up)));
+                // The restart, and it takes the transmitter long to come to it.
+                case.ask(9, 100);
+                case.clocks(3 * LAP as usize);
+                assert_eq!(case.taken(), []);
+                if is_new {
+                    // Another queue pair of this number, which begins with the same PSN.
+                    let unacked = Unacked { valid: true, qpn: 9u64.into(), psn: 100u64.into(), is_dead: false, is_new };
+                    case.bench.uut.unacked.next = unacked;
+                    case.clocks(LAP as usize + 8);
+                    case.acknowledge(9, 100, false);
+                }
+                case.ask(9, 105);
+            }
+        }
         case.bench.finish();
     }
 

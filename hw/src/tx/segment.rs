@@ -21,8 +21,8 @@
 //! part is what one packet takes from one piece: a request of one packet and one entry takes two.
 //! AckReq is set on the last packet of a message that asks for it, and on every 64th packet so that long
 //! messages and rows of silent ones are acknowledged on the way. A refused request, and every later one of its queue pair, sends
-//! nothing but keeps its place: it goes through as a void descriptor. Commands and deaths are taken
-//! at once, also in the middle of a request, which is then sent to its end.
+//! nothing but keeps its place: it goes through as a void descriptor. Those before it may have to be sent again, so the queue pair lives until the
+//! completer has come to it. Commands and deaths are taken at once, also in the middle of a request, which is then sent to its end.
 //!
 //! **Turns.** When [`TURN_BYTES`] of a queue pair are sent in a row and others wait, its turn ends, behind this packet or in front of
 //! the next request. The state keeps which request comes next and how much of it is sent. What the scheduler has fetched
@@ -34,7 +34,8 @@
 //! request, from which follows how much of it is passed over. It is taken at once, but in the middle of a request of the same
 //! queue pair at the end of a packet. What was issued is not issued again. An acknowledgement that comes late may retire
 //! requests that are to be sent again, and the consumer may use their slots anew; so a request that is issued and
-//! done is not sent, whatever was read from its slot, and sending goes on with the oldest one that is not done.
+//! done is not sent, whatever was read from its slot, and sending goes on with the oldest one that is not done. One that is done while it is
+//! being sent ends with this packet.
 //!
 //! [`TURN_BYTES`]: verbena_abi::limits::TURN_BYTES
 
@@ -57,8 +58,21 @@ struct Due {
     end_psn: Bits<24>,
     /// A part of it may be sent already.
     is_middle: Bit,
+    /// It was sent once already, as a whole or in part.
+    is_again: Bit,
+    /// The request before it asked for an acknowledgement.
+    is_asked: Bit,
     /// The scheduler waits for a report.
     is_long: Bit,
+}
+
+/// What is issued.
+#[derive(Clone, Copy, Debug, Default, PartialEq, LogicStruct)]
+struct Issued {
+    /// Index behind it.
+    index: Bits<16>,
+    /// The last one is refused: it and all behind it are not sent.
+    is_refused: Bit,
 }
 
 /// The oldest request that is not done.
@@ -115,8 +129,7 @@ pub struct Segment {
 
     state: DFF<State>,
     due_ram: Ram<Due, { limits::LOG_QPS }>,
-    // Index behind everything issued.
-    issued_ram: Ram<Bits<16>, { limits::LOG_QPS }>,
+    issued_ram: Ram<Issued, { limits::LOG_QPS }>,
     oldest_ram: Ram<Oldest, { limits::LOG_QPS }>,
     query_ram: Ram<Bits<24>, { limits::LOG_QPS }>,
     dead_ram: LutRam<Bit, { limits::LOG_QPS }>,
@@ -136,6 +149,9 @@ pub struct Segment {
     psn: DFF<Bits<24>>,
     end_psn: DFF<Bits<24>>,
     is_long: DFF<Bit>,
+    is_again: DFF<Bit>,
+    must_ask: DFF<Bit>,
+    is_retired: DFF<Bit>,
     all_packets: DFF<Bits<24>>,
     sent: DFF<Bits<32>>,
     to_skip: DFF<Bits<32>>,
@@ -165,7 +181,11 @@ pub struct Segment {
     updated: Signal<Local, Due>,
     write_issued: Signal<Local, Bit>,
     issued_qpn: Signal<Local, Qpn>,
-    new_issued: Signal<Local, Bits<16>>,
+    new_issued: Signal<Local, Issued>,
+    issued_now: Signal<Local, Issued>,
+    behind: Signal<Local, Bits<16>>,
+    was_refused_before: Signal<Local, Bit>,
+    since_mine: Signal<Local, Bits<16>>,
     new_next_psn: Signal<Local, Bits<24>>,
     done: Signal<Local, Retired>,
     again: Signal<Local, Restart>,
@@ -190,7 +210,6 @@ pub struct Segment {
     fills_turn: Signal<Local, Bit>,
     is_same_qp: Signal<Local, Bit>,
     start: Signal<Local, Bit>,
-    refuse: Signal<Local, Bit>,
     left_packets: Signal<Local, Bits<24>>,
     done_packets: Signal<Local, Bits<24>>,
     after_psn: Signal<Local, Bits<24>>,
@@ -267,6 +286,9 @@ impl Default for Segment {
             psn: Default::default(),
             end_psn: Default::default(),
             is_long: Default::default(),
+            is_again: Default::default(),
+            must_ask: Default::default(),
+            is_retired: Default::default(),
             all_packets: Default::default(),
             sent: Default::default(),
             to_skip: Default::default(),
@@ -293,6 +315,10 @@ impl Default for Segment {
             write_issued: Default::default(),
             issued_qpn: Default::default(),
             new_issued: Default::default(),
+            issued_now: Default::default(),
+            behind: Default::default(),
+            was_refused_before: Default::default(),
+            since_mine: Default::default(),
             new_next_psn: Default::default(),
             done: Default::default(),
             again: Default::default(),
@@ -317,7 +343,6 @@ impl Default for Segment {
             fills_turn: Default::default(),
             is_same_qp: Default::default(),
             start: Default::default(),
-            refuse: Default::default(),
             left_packets: Default::default(),
             done_packets: Default::default(),
             after_psn: Default::default(),
@@ -357,7 +382,7 @@ impl Logic for Segment {
     #[hdl_gen]
     fn update(&mut self) {
         dff_setup!(self, clock, state, is_loaded, loaded, packets, first_len, has_written);
-        dff_setup!(self, clock, request, psn, end_psn, is_long, all_packets, sent, to_skip, to_discard);
+        dff_setup!(self, clock, request, psn, end_psn, is_long, is_again, must_ask, is_retired, all_packets, sent, to_skip, to_discard);
         dff_setup!(self, clock, packet_len, packet_left, rest, is_first_packet, is_first_part);
         dff_setup!(self, clock, has_piece, part, turn_qpn, turn, was_refused, has_begun, last_asked);
         clock!(self, clock, due_ram, issued_ram, oldest_ram, query_ram, dead_ram, changes, descs, gathers, issues, rewinds);
@@ -397,7 +422,10 @@ impl Logic for Segment {
         self.dead_ram.read_address.next = self.fresh.val().qpn;
         self.is_dead.next = self.dead_ram.read_data.val();
         self.is_due.next = self.fresh.val().index == self.current.val().index;
-        self.is_issued.next = self.issued_ram.read_data.val() != self.fresh.val().index;
+        self.issued_now.next = self.issued_ram.read_data.val();
+        self.behind.next = self.fresh.val().index + 1;
+        self.is_issued.next = self.issued_now.val().index != self.fresh.val().index;
+        self.was_refused_before.next = self.issued_now.val().is_refused & (self.issued_now.val().index == self.behind.val());
         self.oldest.next = self.oldest_ram.read_data.val();
         self.since_done.next = self.oldest.val().index - self.fresh.val().index;
         self.is_done.next = self.is_issued.val() & self.since_done.val().any() & !self.since_done.val().get_bit(15);
@@ -459,8 +487,8 @@ impl Logic for Segment {
         self.descs.fill.data.next.len = self.packet_len.q.val();
         self.descs.fill.data.next.ends_request = self.is_last_packet.val();
         self.descs.fill.data.next.solicited = self.now.val().solicited & self.is_last_packet.val();
-        self.asks_now.next =
-            (self.is_last_packet.val() & self.now.val().asks_ack) | ((self.psn.q.val() & self.ack_mask.val()) == self.ack_mask.val());
+        self.asks_now.next = (self.is_last_packet.val() & (self.now.val().asks_ack | self.must_ask.q.val()))
+            | ((self.psn.q.val() & self.ack_mask.val()) == self.ack_mask.val());
         self.descs.fill.data.next.ack_req = self.asks_now.val();
         self.last_asked.d.next.qpn = self.now.val().qpn;
         self.last_asked.d.next.psn = self.psn.q.val() + 1;
@@ -486,6 +514,7 @@ impl Logic for Segment {
         self.issues.fill.data.next.last_psn = self.after_psn.val() - 1;
         self.issues.fill.data.next.signaled = self.fresh.val().signaled;
         self.issues.fill.data.next.status = self.fresh.val().status;
+        self.issues.fill.data.next.is_unasked = false;
         self.rewinds.fill.valid.next = false;
         self.rewinds.fill.data.next.qpn = self.now.val().qpn;
         self.rewinds.fill.data.next.index = self.now.val().index;
@@ -496,13 +525,15 @@ impl Logic for Segment {
         self.updated.next.psn = self.psn.q.val();
         self.updated.next.end_psn = self.end_psn.q.val();
         self.updated.next.is_middle = true;
+        self.updated.next.is_again = self.is_again.q.val();
+        self.updated.next.is_asked = true;
         self.updated.next.is_long = true;
         self.write_issued.next = false;
         self.issued_qpn.next = self.fresh.val().qpn;
-        self.new_issued.next = self.fresh.val().index + 1;
+        self.new_issued.next.index = self.behind.val();
+        self.new_issued.next.is_refused = false;
         self.new_next_psn.next = self.after_psn.val();
         self.start.next = false;
-        self.refuse.next = false;
         self.go.next = false;
         self.drop_piece.next = false;
         self.send_desc.next = false;
@@ -523,6 +554,9 @@ impl Logic for Segment {
                     self.psn.d.next = self.current.val().psn;
                     self.end_psn.d.next = self.after_psn.val();
                     self.is_long.d.next = self.current.val().is_long;
+                    self.is_again.d.next = self.current.val().is_again & self.is_issued.val();
+                    self.must_ask.d.next = self.issued_now.val().is_refused;
+                    self.is_retired.d.next = false;
                     self.all_packets.d.next = self.packets.q.val();
                     self.sent.d.next = 0.into();
                     self.to_discard.d.next = self.fresh.val().pieces;
@@ -536,9 +570,11 @@ impl Logic for Segment {
                         self.turn.d.next = 0.into();
                     }
                     self.write_qpn.next = self.fresh.val().qpn;
-                    self.updated.next.index = self.fresh.val().index + 1;
+                    self.updated.next.index = self.behind.val();
                     self.updated.next.psn = self.after_psn.val();
                     self.updated.next.is_middle = false;
+                    self.updated.next.is_again = self.current.val().is_again & self.is_issued.val();
+                    self.updated.next.is_asked = self.fresh.val().asks_ack;
                     self.updated.next.is_long = self.current.val().is_long;
                     if self.is_dead.val() | !self.is_due.val() {
                         self.state.d.next = State::Discard;
@@ -546,11 +582,15 @@ impl Logic for Segment {
                         self.write.next = true;
                         self.updated.next.index = self.oldest.val().index;
                         self.updated.next.psn = self.oldest.val().psn;
+                        self.updated.next.is_again = true;
+                        self.updated.next.is_asked = true;
                         self.updated.next.is_long = false;
                         self.rewinds.fill.valid.next = true;
                         self.rewinds.fill.data.next.qpn = self.fresh.val().qpn;
                         self.rewinds.fill.data.next.index = self.oldest.val().index;
                         self.rewinds.fill.data.next.is_long = false;
+                        self.state.d.next = State::Discard;
+                    } else if self.was_refused_before.val() {
                         self.state.d.next = State::Discard;
                     } else if self.is_same_qp.val() & self.turn_is_over.val() {
                         self.turn.d.next = 0.into();
@@ -559,10 +599,28 @@ impl Logic for Segment {
                         self.rewinds.fill.data.next.index = self.fresh.val().index;
                         self.rewinds.fill.data.next.is_long = self.current.val().is_long;
                         self.state.d.next = State::Discard;
+                    } else if (self.fresh.val().status != self.success.val()) & self.current.val().is_again & self.is_issued.val() {
+                        // What it needs was taken away while it was outstanding. It is looked at again until somebody acknowledges it, or the
+                        // timer, which goes on, has no retry left.
+                        self.last_asked.d.next.valid = true;
+                        self.last_asked.d.next.qpn = self.fresh.val().qpn;
+                        self.last_asked.d.next.psn = self.current.val().psn + 1;
+                        self.rewinds.fill.valid.next = true;
+                        self.rewinds.fill.data.next.qpn = self.fresh.val().qpn;
+                        self.rewinds.fill.data.next.index = self.fresh.val().index;
+                        self.rewinds.fill.data.next.is_long = self.current.val().is_long;
+                        self.state.d.next = State::Discard;
                     } else if self.fresh.val().status != self.success.val() {
-                        self.refuse.next = true;
+                        // It stays the one that is due, so nothing behind it is. What is before it is waited for, whoever asked.
+                        self.write_issued.next = true;
+                        self.new_issued.next.is_refused = true;
+                        self.new_next_psn.next = self.current.val().psn;
+                        self.last_asked.d.next.valid = true;
+                        self.last_asked.d.next.qpn = self.fresh.val().qpn;
+                        self.last_asked.d.next.psn = self.current.val().psn;
                         self.issues.fill.valid.next = true;
                         self.issues.fill.data.next.last_psn = self.current.val().psn - 1;
+                        self.issues.fill.data.next.is_unasked = !self.current.val().is_asked;
                         self.was_refused.d.next = true;
                         self.state.d.next = State::Discard;
                     } else {
@@ -625,7 +683,7 @@ impl Logic for Segment {
                         if self.is_long.q.val() {
                             self.state.d.next = State::Report;
                         }
-                    } else if self.is_mine.val() {
+                    } else if self.is_mine.val() | (self.is_retired.q.val() & !self.is_long.q.val()) {
                         self.state.d.next = State::Discard;
                     } else if self.fills_turn.val() & self.others_wait.val() {
                         self.state.d.next = State::Yield;
@@ -647,6 +705,7 @@ impl Logic for Segment {
                     self.updated.next.index = self.now.val().index + 1;
                     self.updated.next.psn = self.end_psn.q.val();
                     self.updated.next.is_middle = false;
+                    self.updated.next.is_asked = self.now.val().asks_ack;
                     self.updated.next.is_long = false;
                     self.rewinds.fill.valid.next = true;
                     self.rewinds.fill.data.next.index = self.now.val().index + 1;
@@ -723,6 +782,15 @@ impl Logic for Segment {
         self.oldest_ram.write_address.next = self.done.val().qpn;
         self.oldest_ram.write_data.next.index = self.done.val().index;
         self.oldest_ram.write_data.next.psn = self.done.val().psn;
+        self.since_mine.next = self.done.val().index - self.now.val().index;
+        if self.done.val().valid
+            & (self.done.val().qpn == self.now.val().qpn)
+            & self.since_mine.val().any()
+            & !self.since_mine.val().get_bit(15)
+            & !self.start.val()
+        {
+            self.is_retired.d.next = true;
+        }
 
         self.take_restart.next = self.restart.valid.val()
             & !self.has_change.val()
@@ -736,6 +804,8 @@ impl Logic for Segment {
             self.updated.next.psn = self.again.val().psn;
             self.updated.next.end_psn = self.again.val().end_psn;
             self.updated.next.is_middle = true;
+            self.updated.next.is_again = true;
+            self.updated.next.is_asked = true;
             self.updated.next.is_long = false;
             self.rewinds.fill.valid.next = true;
             self.rewinds.fill.data.next.qpn = self.again.val().qpn;
@@ -752,12 +822,9 @@ impl Logic for Segment {
         self.dead_ram.write_address.next = self.change.val().qpn;
         self.dead_ram.write_data.next = self.change.val().stop;
         if !self.has_change.val() {
-            self.dead_ram.write_enable.next = self.halt.valid.val() | self.refuse.val();
+            self.dead_ram.write_enable.next = self.halt.valid.val();
             self.dead_ram.write_data.next = true;
-            self.dead_ram.write_address.next = self.fresh.val().qpn;
-            if self.halt.valid.val() {
-                self.dead_ram.write_address.next = self.halt.data.val();
-            }
+            self.dead_ram.write_address.next = self.halt.data.val();
         }
         if self.has_change.val() & self.change.val().start {
             self.write.next = true;
@@ -765,19 +832,19 @@ impl Logic for Segment {
             self.updated.next.index = 0.into();
             self.updated.next.psn = self.change.val().psn;
             self.updated.next.is_middle = false;
+            self.updated.next.is_again = false;
+            self.updated.next.is_asked = true;
             self.updated.next.is_long = false;
             self.write_issued.next = true;
             self.issued_qpn.next = self.change.val().qpn;
-            self.new_issued.next = 0.into();
+            self.new_issued.next.index = 0.into();
+            self.new_issued.next.is_refused = false;
             self.new_next_psn.next = self.change.val().psn;
         }
         if self.has_change.val() & (self.change.val().start | self.change.val().clear) {
             self.last_asked.d.next.valid = true;
             self.last_asked.d.next.qpn = self.change.val().qpn;
-            self.last_asked.d.next.psn = 0.into();
-            if self.change.val().start {
-                self.last_asked.d.next.psn = self.change.val().psn;
-            }
+            self.last_asked.d.next.psn = self.change.val().psn;
         }
         self.asked.next = self.last_asked.q.val();
         self.has_written.d.next = self.write.val();
@@ -850,6 +917,8 @@ mod tests {
         psn: [u64; 4],
         index: [u64; 4],
         is_dead: [bool; 4],
+        /// The last request asked for an acknowledgement.
+        asked: [bool; 4],
         /// Clocks that the requests take.
         clocks: usize,
     }
@@ -865,6 +934,7 @@ mod tests {
                 psn,
                 index: [0; 4],
                 is_dead: [false; 4],
+                asked: [true; 4],
                 clocks: 0,
             }
         }
@@ -896,10 +966,11 @@ mod tests {
                 last_psn: (last_psn & 0xFF_FFFF).into(),
                 signaled: head.signaled,
                 status: head.status,
+                is_unasked: false,
             };
             if self.is_dead[qpn] || head.status.any() {
                 if !self.is_dead[qpn] {
-                    self.issues.push(issue(self.psn[qpn] + 0xFF_FFFF));
+                    self.issues.push(Issue { is_unasked: !self.asked[qpn], ..issue(self.psn[qpn] + 0xFF_FFFF) });
                 }
                 self.is_dead[qpn] = true;
                 for (addr, len) in pieces.iter().copied().filter(|(addr, _)| is_inline(*addr)) {
@@ -909,6 +980,7 @@ mod tests {
                 self.descs.push(PacketDesc { qpn: head.qpn, is_void: true, ends_request: true, ..Default::default() });
                 return;
             }
+            self.asked[qpn] = head.asks_ack;
             let mtu = 128 << mtu_code;
             let count = len.div_ceil(mtu).max(1);
             self.issues.push(issue(self.psn[qpn] + count - 1));
@@ -1543,6 +1615,140 @@ mod tests {
             }
         }
         assert!(restarts > 30 && early > 10 && stale > 5, "{restarts} restarts, {early} of them early, {stale} slots used anew");
+        bench.finish();
+    }
+
+    /// Gives one restart, as soon as it is taken.
+    fn restart(bench: &mut Bench<Segment>, sides: &mut Sides, again: Restart) {
+        bench.uut.restart.data.next = again;
+        bench.uut.restart.valid.next = true;
+        loop {
+            bench.settle();
+            let is_taken = bench.uut.restart.ready.val();
+            sides.clock(bench);
+            if is_taken {
+                break;
+            }
+        }
+        bench.uut.restart.valid.next = false;
+    }
+
+    #[test]
+    fn what_is_before_a_refused_request_is_sent_again_asks_and_the_refused_one_stays_refused() {
+        let mut bench = Bench::new("tx_segment_before", Segment::default(), |uut| &mut uut.clock);
+        reset(&mut bench);
+        set(&mut bench, write(2, true, QpState::Rts, 10));
+        let mut work = Work::new([10; 4]);
+        // Requests 0 to 2, of which the last does not ask; 3 is refused, 4 is not due any more.
+        for (len, status) in [(300, CqeStatus::Success), (5, CqeStatus::Success), (6, CqeStatus::Success)] {
+            work.add(2, 1, 54, status, &[(0, len)]);
+        }
+        work.heads.iter_mut().for_each(|head| head.asks_ack = false);
+        work.descs.iter_mut().for_each(|desc| desc.ack_req = false);
+        work.asked[2] = false;
+        work.add(2, 1, 54, CqeStatus::LocalProtection, &[]);
+        work.add(2, 1, 54, CqeStatus::Success, &[(0, 8)]);
+        let mut sides = Sides::new(&work, |_| Stalls::none());
+        let mut asked = vec![];
+        while !sides.is_done(&work) {
+            sides.clock(&mut bench);
+            asked.extend(bench.uut.asked.val().valid.then(|| bench.uut.asked.val().psn.to_u64()));
+        }
+        sides.check(&work);
+        assert_eq!(asked.last(), Some(&14), "what was sent is waited for, though no packet has asked");
+        assert!(work.issues.last().unwrap().is_unasked);
+        // From the middle of request 0 on. The slot of the refused one may hold a good request by now.
+        let before = (sides.desc.got.len(), sides.issue.got.len(), sides.rewind.got.len());
+        restart(&mut bench, &mut sides, Restart { qpn: 2u64.into(), index: 0u64.into(), psn: 11u64.into(), end_psn: 12u64.into() });
+        for (index, head) in work.heads.iter().enumerate() {
+            let head = WqeHead { status: 0u64.into(), pieces: 1u64.into(), len: work.heads[index].len.to_u64().max(3).into(), ..*head };
+            sides.head.queue.push_back(head);
+            sides.piece.queue.push_back(piece((0, head.len.to_u64())));
+        }
+        (0..60).for_each(|_| sides.clock(&mut bench));
+        let again: Vec<_> = sides.desc.got[before.0..].iter().filter(|desc| !desc.is_void).collect();
+        assert_eq!(again.iter().map(|desc| (desc.psn.to_u64(), desc.ack_req)).collect::<Vec<_>>(), [(11, true), (12, true), (13, true)]);
+        assert_eq!(sides.desc.got.len() - before.0, 5, "each request comes out once");
+        assert_eq!((sides.issue.got.len(), sides.rewind.got.len()), (before.1, before.2 + 1));
+        bench.uut.query_qpn.next = 2u64.into();
+        bench.cycles(1);
+        assert_eq!(bench.uut.query_next_psn.val(), 14u64);
+        bench.finish();
+    }
+
+    #[test]
+    fn a_request_that_can_not_be_sent_again_is_looked_at_until_it_is_done() {
+        let mut bench = Bench::new("tx_segment_taken", Segment::default(), |uut| &mut uut.clock);
+        reset(&mut bench);
+        set(&mut bench, write(2, true, QpState::Rts, 10));
+        let mut work = Work::new([10; 4]);
+        (0..3).for_each(|_| work.add(2, 1, 54, CqeStatus::Success, &[(0, 100)]));
+        let mut sides = Sides::new(&work, |_| Stalls::none());
+        while !sides.is_done(&work) {
+            sides.clock(&mut bench);
+        }
+        sides.check(&work);
+        restart(&mut bench, &mut sides, Restart { qpn: 2u64.into(), index: 0u64.into(), psn: 10u64.into(), end_psn: 11u64.into() });
+        // The key of request 1 was taken away.
+        let bad = WqeHead { status: (CqeStatus::LocalProtection as u64).into(), pieces: 0u64.into(), ..work.heads[1] };
+        let (sent, rewound) = (sides.desc.got.len(), sides.rewind.got.len());
+        for head in [work.heads[0], bad, work.heads[2], bad, work.heads[2], bad] {
+            sides.head.queue.push_back(head);
+            sides.piece.queue.extend((0..head.pieces.to_u64()).map(|_| piece((0, 100))));
+        }
+        let mut asked = vec![];
+        for _ in 0..80 {
+            sides.clock(&mut bench);
+            asked.extend(bench.uut.asked.val().valid.then(|| bench.uut.asked.val().psn.to_u64()));
+        }
+        let psns = |sides: &Sides| -> Vec<u64> {
+            sides.desc.got[sent..].iter().filter(|desc| !desc.is_void).map(|desc| desc.psn.to_u64()).collect()
+        };
+        assert_eq!(psns(&sides), [10]);
+        assert_eq!((sides.issue.got.len(), sides.refused), (3, 0), "it is issued already, and nobody is told anything else");
+        let looks: Vec<_> = sides.rewind.got[rewound..].iter().map(|rewind| (rewind.index.to_u64(), rewind.is_long)).collect();
+        assert_eq!(looks, [(0, false), (1, false), (1, false), (1, false)]);
+        assert_eq!(asked, [11, 12, 12, 12], "the timer goes on");
+        // A late acknowledgement of it: what is behind goes on.
+        bench.uut.retired.next = Retired { valid: true, qpn: 2u64.into(), index: 2u64.into(), psn: 12u64.into() };
+        sides.clock(&mut bench);
+        bench.uut.retired.next = Retired::default();
+        for head in [bad, work.heads[2]] {
+            sides.head.queue.push_back(head);
+            sides.piece.queue.extend((0..head.pieces.to_u64()).map(|_| piece((0, 100))));
+        }
+        (0..40).for_each(|_| sides.clock(&mut bench));
+        assert_eq!(psns(&sides), [10, 12]);
+        bench.finish();
+    }
+
+    #[test]
+    fn a_request_that_is_done_while_it_is_sent_again_ends_with_the_packet() {
+        let mut bench = Bench::new("tx_segment_ended", Segment::default(), |uut| &mut uut.clock);
+        reset(&mut bench);
+        set(&mut bench, write(2, true, QpState::Rts, 10));
+        let mut work = Work::new([10; 4]);
+        work.add(2, 1, 54, CqeStatus::Success, &[(0, 25_600)]);
+        work.add(2, 1, 54, CqeStatus::Success, &[(0, 7)]);
+        let mut sides = Sides::new(&work, |_| Stalls::none());
+        while !sides.is_done(&work) {
+            sides.clock(&mut bench);
+        }
+        sides.check(&work);
+        let sent = sides.desc.got.len();
+        restart(&mut bench, &mut sides, Restart { qpn: 2u64.into(), index: 0u64.into(), psn: 10u64.into(), end_psn: 110u64.into() });
+        for (head, len) in work.heads.iter().zip([25_600, 7]) {
+            sides.head.queue.push_back(*head);
+            sides.piece.queue.push_back(piece((0, len)));
+        }
+        (0..20).for_each(|_| sides.clock(&mut bench));
+        bench.uut.retired.next = Retired { valid: true, qpn: 2u64.into(), index: 1u64.into(), psn: 110u64.into() };
+        sides.clock(&mut bench);
+        bench.uut.retired.next = Retired::default();
+        (0..20).for_each(|_| sides.clock(&mut bench));
+        let again: Vec<_> = sides.desc.got[sent..].iter().filter(|desc| !desc.is_void).map(|desc| desc.psn.to_u64()).collect();
+        assert!(again.len() < 25 && again[..3] == [10, 11, 12], "{again:?}");
+        assert_eq!(again.last(), Some(&110), "the one behind has its PSN");
         bench.finish();
     }
 
