@@ -5,7 +5,7 @@
 
 use std::cell::RefCell;
 use std::ffi::c_void;
-use std::ptr::{null, null_mut};
+use std::ptr::{null, null_mut, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -13,7 +13,7 @@ use std::thread;
 use verbena_abi::limits::MAX_MTU;
 use verbena_abi::regs::Counter;
 use verbena_host::ndk::NtStatus;
-use verbena_host::Device;
+use verbena_host::{Device, DmaBuffer};
 use verbena_ndk::abi::*;
 use verbena_sim::rng::Rng;
 use verbena_sim::{LinkConfig, World};
@@ -729,7 +729,8 @@ fn write_26_takes_logical_addresses_with_the_privileged_token() {
         pair.succeed([request]);
         pair.check();
         lam.release(&pair);
-        assert_eq!(pair.bench.sides[0].card.mappings(), mappings, "a mapping that was released");
+        let card = &pair.bench.sides[0].card;
+        pair.bench.wait("the mapping that was released to be gone", || (card.mappings() == mappings).then_some(()));
     }
     // The privileged token of one domain is none of another.
     let lam = Lam::new(&pair, 0, 100, 1);
@@ -1459,20 +1460,20 @@ fn write_51_that_is_pending_is_cancelled_by_a_flush_in_its_order() {
 #[test]
 fn write_52_reads_its_source_no_more_when_disconnect_or_close_of_the_connector_is_complete() {
     let mut token = 0;
-    let post = |pair: &Pair, lam: &Lam, token| {
+    let post = |pair: &Pair, mapped: &Mapped, token| {
         for request in 0..12 {
             let flags = if request % 2 == 0 { SILENT } else { 0 };
-            assert_eq!(pair.bench.write(pair.qp(), request, &lam.sges(token), pair.sink.va(0), pair.sink.token, flags), SUCCESS);
+            assert_eq!(pair.bench.write(pair.qp(), request, &[mapped.sge(token)], pair.sink.va(0), pair.sink.token, flags), SUCCESS);
         }
     };
-    // The source is reached by logical addresses, so that it leaves the card's reach at once when they are released.
+    // The source is mapped by this test, so that it leaves the card's reach at once when the mapping is dropped.
     let (from, len) = (100, 5 * PAGE_SIZE);
     let mut pair = Pair::new(QpSize { initiator_sges: 6, ..QpSize::default() });
     ndk!(pair.ends[0].pd, NdkGetPrivilegedMemoryRegionToken(&mut token));
     for delay in [0, 3, 8, 15, 30] {
         for is_close in [false, true] {
-            let lam = Lam::new(&pair, from, len, 1);
-            post(&pair, &lam, token);
+            let mapped = Mapped::new(&pair, from, len);
+            post(&pair, &mapped, token);
             (0..delay).for_each(|_| pair.bench.step());
             if is_close {
                 let closed = pair.close_connector();
@@ -1482,7 +1483,7 @@ fn write_52_reads_its_source_no_more_when_disconnect_or_close_of_the_connector_i
                 assert_eq!(pair.bench.done(PENDING, slot), SUCCESS);
             }
             // No clock goes by between the completion and this.
-            lam.release(&pair);
+            drop(mapped);
             pair.bench.settle();
             assert!(!take(pair.ends[0].initiator_cq, 100).is_empty());
             pair.reconnect();
@@ -1491,10 +1492,10 @@ fn write_52_reads_its_source_no_more_when_disconnect_or_close_of_the_connector_i
     pair.adopt(0, len);
     pair.check();
     // The same without waiting, to see that a read would not go unnoticed. It ends the simulation.
-    let lam = Lam::new(&pair, from, len, 1);
-    post(&pair, &lam, token);
+    let mapped = Mapped::new(&pair, from, len);
+    post(&pair, &mapped, token);
     (0..8).for_each(|_| pair.bench.step());
-    lam.release(&pair);
+    drop(mapped);
     let fault = pair.bench.world.run(20_000).expect_err("memory that was taken away under way").to_string();
     assert!(fault.contains("card 0 reads") && fault.contains("which is not mapped"), "{fault}");
 }
@@ -2021,6 +2022,30 @@ impl Lam {
 
     fn release(mut self, pair: &Pair) {
         ndk!(pair.bench.sides[self.side].adapter, NdkReleaseLAM(self.words.as_mut_ptr().cast()));
+    }
+}
+
+/// A part of the source, mapped for the card until it is dropped.
+struct Mapped {
+    memory: DmaBuffer,
+    offset: usize,
+    len: usize,
+}
+
+impl Mapped {
+    fn new(pair: &Pair, from: usize, len: usize) -> Self {
+        let va = pair.source.va(from);
+        let offset = va as usize % PAGE_SIZE;
+        let first = NonNull::new((va as usize - offset) as *mut u8).expect("memory is not at 0");
+        let card = Arc::clone(&pair.bench.sides[0].card);
+        // SAFETY: regions are kept for good, and so are the pages that they share.
+        let memory = unsafe { DmaBuffer::map(card, first, (offset + len).next_multiple_of(PAGE_SIZE)) }.expect("it can be mapped");
+        Self { memory, offset, len }
+    }
+
+    /// Returns an entry for all of it, with the privileged token.
+    fn sge(&self, token: u32) -> NDK_SGE {
+        NDK_SGE { Address: self.memory.iova() + self.offset as u64, Length: self.len as u32, MemoryRegionToken: token }
     }
 }
 

@@ -482,13 +482,13 @@ mod tests {
                 assert_eq!(case.taken().first(), Some(&(9, 100, gives_up)));
                 // The restart, and it takes the transmitter long to come to it.
                 case.ask(9, 100);
-                case.clocks(3 * LAP as usize);
+                case.clocks(3 * LAP);
                 assert_eq!(case.taken(), []);
                 if is_new {
                     // Another queue pair of this number, which begins with the same PSN.
                     let unacked = Unacked { valid: true, qpn: 9u64.into(), psn: 100u64.into(), is_dead: false, is_new };
                     case.bench.uut.unacked.next = unacked;
-                    case.clocks(LAP as usize + 8);
+                    case.clocks(LAP + 8);
                     case.acknowledge(9, 100, false);
                 }
                 case.ask(9, 105);
