@@ -171,6 +171,8 @@ pub struct Segment {
     was_refused: DFF<Bit>,
     has_begun: DFF<Bit>,
     last_asked: DFF<Asked>,
+    // Of a command: it lets those of packets go first.
+    held_asked: DFF<Asked>,
 
     broadcast: Signal<Local, QpWrite>,
     attributes: Signal<Local, QpContext>,
@@ -228,6 +230,7 @@ pub struct Segment {
     drop_piece: Signal<Local, Bit>,
     send_desc: Signal<Local, Bit>,
     asks_now: Signal<Local, Bit>,
+    told: Signal<Local, Asked>,
     measure: Signal<Local, Bit>,
     desc_zero: Constant<PacketDesc>,
     base_mtu: Constant<Bits<13>>,
@@ -305,6 +308,7 @@ impl Default for Segment {
             was_refused: Default::default(),
             has_begun: Default::default(),
             last_asked: Default::default(),
+            held_asked: Default::default(),
             broadcast: Default::default(),
             attributes: Default::default(),
             change: Default::default(),
@@ -361,6 +365,7 @@ impl Default for Segment {
             drop_piece: Default::default(),
             send_desc: Default::default(),
             asks_now: Default::default(),
+            told: Default::default(),
             measure: Default::default(),
             desc_zero: Constant::new(PacketDesc::default()),
             base_mtu: Constant::new(128u32.to_bits()),
@@ -384,7 +389,7 @@ impl Logic for Segment {
         dff_setup!(self, clock, state, is_loaded, loaded, packets, first_len, has_written);
         dff_setup!(self, clock, request, psn, end_psn, is_long, is_again, must_ask, is_retired, all_packets, sent, to_skip, to_discard);
         dff_setup!(self, clock, packet_len, packet_left, rest, is_first_packet, is_first_part);
-        dff_setup!(self, clock, has_piece, part, turn_qpn, turn, was_refused, has_begun, last_asked);
+        dff_setup!(self, clock, has_piece, part, turn_qpn, turn, was_refused, has_begun, last_asked, held_asked);
         clock!(self, clock, due_ram, issued_ram, oldest_ram, query_ram, dead_ram, changes, descs, gathers, issues, rewinds);
         self.changes.reset.next = self.reset.val();
         self.descs.reset.next = self.reset.val();
@@ -492,6 +497,11 @@ impl Logic for Segment {
         self.descs.fill.data.next.ack_req = self.asks_now.val();
         self.last_asked.d.next.qpn = self.now.val().qpn;
         self.last_asked.d.next.psn = self.psn.q.val() + 1;
+        if self.state.q.val() == State::Start {
+            // Only of a request that can't be sent: what is before it is waited for, and it, too.
+            self.last_asked.d.next.qpn = self.fresh.val().qpn;
+            self.last_asked.d.next.psn = self.current.val().psn + 1;
+        }
         self.descs.fill.data.next.opcode = self.write_middle.val();
         if self.is_first_packet.q.val() & self.is_last_packet.val() {
             self.descs.fill.data.next.opcode = self.write_only.val();
@@ -603,8 +613,6 @@ impl Logic for Segment {
                         // What it needs was taken away while it was outstanding. It is looked at again until somebody acknowledges it, or the
                         // timer, which goes on, has no retry left.
                         self.last_asked.d.next.valid = true;
-                        self.last_asked.d.next.qpn = self.fresh.val().qpn;
-                        self.last_asked.d.next.psn = self.current.val().psn + 1;
                         self.rewinds.fill.valid.next = true;
                         self.rewinds.fill.data.next.qpn = self.fresh.val().qpn;
                         self.rewinds.fill.data.next.index = self.fresh.val().index;
@@ -616,8 +624,6 @@ impl Logic for Segment {
                         self.new_issued.next.is_refused = true;
                         self.new_next_psn.next = self.current.val().psn;
                         self.last_asked.d.next.valid = true;
-                        self.last_asked.d.next.qpn = self.fresh.val().qpn;
-                        self.last_asked.d.next.psn = self.current.val().psn;
                         self.issues.fill.valid.next = true;
                         self.issues.fill.data.next.last_psn = self.current.val().psn - 1;
                         self.issues.fill.data.next.is_unasked = !self.current.val().is_asked;
@@ -658,10 +664,8 @@ impl Logic for Segment {
                 }
             }
             State::Cut => {
-                self.go.next = self.descs.fill.ready.val()
-                    & self.gathers.fill.ready.val()
-                    & !self.has_change.val()
-                    & (self.has_piece.q.val() | !self.has_payload.val());
+                self.go.next =
+                    self.descs.fill.ready.val() & self.gathers.fill.ready.val() & (self.has_piece.q.val() | !self.has_payload.val());
                 if self.go.val() {
                     self.gathers.fill.valid.next = self.has_payload.val();
                     self.drop_piece.next = self.has_payload.val() & self.ends_piece.val();
@@ -841,12 +845,17 @@ impl Logic for Segment {
             self.new_issued.next.is_refused = false;
             self.new_next_psn.next = self.change.val().psn;
         }
-        if self.has_change.val() & (self.change.val().start | self.change.val().clear) {
-            self.last_asked.d.next.valid = true;
-            self.last_asked.d.next.qpn = self.change.val().qpn;
-            self.last_asked.d.next.psn = self.change.val().psn;
-        }
+        self.told.next = self.last_asked.q.val();
         self.asked.next = self.last_asked.q.val();
+        if !self.told.val().valid {
+            self.asked.next = self.held_asked.q.val();
+            self.held_asked.d.next.valid = false;
+        }
+        if self.has_change.val() & (self.change.val().start | self.change.val().clear) {
+            self.held_asked.d.next.valid = true;
+            self.held_asked.d.next.qpn = self.change.val().qpn;
+            self.held_asked.d.next.psn = self.change.val().psn;
+        }
         self.has_written.d.next = self.write.val();
         self.due_ram.write_enable.next = self.write.val();
         self.due_ram.write_address.next = self.write_qpn.val();
@@ -866,6 +875,7 @@ impl Logic for Segment {
             self.has_piece.d.next = false;
             self.turn.d.next = 0.into();
             self.has_begun.d.next = false;
+            self.held_asked.d.next.valid = false;
         }
     }
 }
@@ -1655,7 +1665,7 @@ mod tests {
             asked.extend(bench.uut.asked.val().valid.then(|| bench.uut.asked.val().psn.to_u64()));
         }
         sides.check(&work);
-        assert_eq!(asked.last(), Some(&14), "what was sent is waited for, though no packet has asked");
+        assert_eq!(asked.last(), Some(&15), "what was sent is waited for, though no packet has asked");
         assert!(work.issues.last().unwrap().is_unasked);
         // From the middle of request 0 on. The slot of the refused one may hold a good request by now.
         let before = (sides.desc.got.len(), sides.issue.got.len(), sides.rewind.got.len());
