@@ -24,15 +24,19 @@ impl Mapping {
     /// Takes the memory out of the card's reach when nothing that is under way in it can need it any more.
     ///
     /// A request may be complete and still be read: when it was being sent again and its acknowledgement came late. The card tells when such reads are over
-    /// as it takes a region away, so the mapping becomes a region that nobody can name, and leaves as one.
-    fn retire(self) -> Result<(), Error> {
-        let Self { memory, adapter } = self;
-        let pd = Pd::create(adapter.host())?;
+    /// as it takes a region away, so the mapping becomes a region that nobody can name, and leaves as one. When all regions, domains or places for commands are in
+    /// use, that is tried again whenever events are processed.
+    fn retire(self) {
+        let (host, memory, adapter) = (Arc::clone(self.adapter.host()), self.memory.clone(), Arc::clone(&self.adapter));
         let retired = move |mr: Result<Arc<Mr>, Error>| match mr {
             Ok(mr) => drop(mr.close(move || drop(adapter))),
             Err(error) => tracing::warn!(%error, "a logical address mapping was taken away at once"),
         };
-        Mr::register(&pd, memory, 0, retired).map(drop)
+        match Pd::create(&host).and_then(|pd| Mr::register(&pd, memory, 0, retired)) {
+            Ok(_) => {}
+            Err(Error::OutOfNumbers { .. } | Error::TooManyCommands { .. }) => host.defer(move || self.retire()),
+            Err(error) => tracing::warn!(%error, "a logical address mapping was taken away at once"),
+        }
     }
 }
 
@@ -63,7 +67,8 @@ pub(crate) unsafe extern "C" fn build(
     let Some(place) = NonNull::new(lam).filter(|_| given >= needed) else { return status(NtStatus::BUFFER_TOO_SMALL) };
     let first = start.as_ptr().wrapping_sub(offset);
     let Some(first) = NonNull::new(first) else { return status(NtStatus::INVALID_PARAMETER) };
-    // SAFETY: the consumer keeps the memory until it releases the mapping (NDKPI), and pages live as long as any byte of them.
+    // SAFETY: the consumer keeps the memory until it releases the mapping (NDKPI), and pages live as long as any byte of them. The mapping outlives its release a
+    // little, and the system keeps pages that are mapped for a card; on simulated cards the program does (docs/ndk.md).
     let memory = match unsafe { DmaBuffer::map(Arc::clone(adapter.host().device()), first, pages * PAGE_SIZE) } {
         Ok(memory) => memory,
         Err(error) => return failed(&error),
@@ -91,9 +96,6 @@ pub(crate) unsafe extern "C" fn release(_adapter: *mut NDK_ADAPTER, lam: *mut ND
     let mapping = std::mem::replace(&mut lam.AdapterContext, std::ptr::null_mut());
     if !mapping.is_null() {
         // SAFETY: `build` made the box, and the pointer is taken back once.
-        let mapping = unsafe { Box::from_raw(mapping.cast::<Mapping>()) };
-        if let Err(error) = mapping.retire() {
-            tracing::warn!(%error, "a logical address mapping was taken away at once");
-        }
+        unsafe { Box::from_raw(mapping.cast::<Mapping>()) }.retire();
     }
 }

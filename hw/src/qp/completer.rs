@@ -24,7 +24,8 @@
 //!
 //! When no acknowledgement comes in time (`timers.rs`), the queue pair restarts with that PSN and that request; after the last
 //! retry the request fails. If something was acknowledged since the timer looked, nothing happens. A restart also goes out, once, when a request was refused
-//! and those before it did not ask for an acknowledgement. One that finds its FIFO of 16 full, because the transmitter stands still, is left to the timer.
+//! and those before it did not ask for an acknowledgement. When the FIFO of 16 is full, because the transmitter stands still, a late queue pair is left to the timer,
+//! and the other kind, which comes once, waits.
 //!
 //! Latency: three clocks from an acknowledgement to its first completion. Throughput: one request a
 //! clock while an acknowledgement is worked off, and four clocks for the acknowledgement itself. A
@@ -581,7 +582,10 @@ impl Logic for Completer {
                     self.restarts.fill.valid.next = true;
                     self.was_restart.d.next = self.is_late.val() & self.restarts.fill.ready.val();
                     self.has_prompted.d.next = self.prompts.val() & self.restarts.fill.ready.val();
-                    self.state.d.next = State::Store;
+                    // A late one comes again.
+                    if self.restarts.fill.ready.val() | self.is_late.val() {
+                        self.state.d.next = State::Store;
+                    }
                 } else {
                     self.state.d.next = State::Store;
                 }

@@ -430,7 +430,8 @@ impl Logic for Segment {
         self.issued_now.next = self.issued_ram.read_data.val();
         self.behind.next = self.fresh.val().index + 1;
         self.is_issued.next = self.issued_now.val().index != self.fresh.val().index;
-        self.was_refused_before.next = self.issued_now.val().is_refused & (self.issued_now.val().index == self.behind.val());
+        self.was_refused_before.next =
+            self.issued_now.val().is_refused & (!self.is_issued.val() | (self.issued_now.val().index == self.behind.val()));
         self.oldest.next = self.oldest_ram.read_data.val();
         self.since_done.next = self.oldest.val().index - self.fresh.val().index;
         self.is_done.next = self.is_issued.val() & self.since_done.val().any() & !self.since_done.val().get_bit(15);
@@ -498,9 +499,12 @@ impl Logic for Segment {
         self.last_asked.d.next.qpn = self.now.val().qpn;
         self.last_asked.d.next.psn = self.psn.q.val() + 1;
         if self.state.q.val() == State::Start {
-            // Only of a request that can't be sent: what is before it is waited for, and it, too.
+            // Only of a request that can't be sent: what is before it is waited for, and if it is issued already, all of it.
             self.last_asked.d.next.qpn = self.fresh.val().qpn;
             self.last_asked.d.next.psn = self.current.val().psn + 1;
+            if self.is_issued.val() {
+                self.last_asked.d.next.psn = self.after_psn.val();
+            }
         }
         self.descs.fill.data.next.opcode = self.write_middle.val();
         if self.is_first_packet.q.val() & self.is_last_packet.val() {
@@ -536,7 +540,7 @@ impl Logic for Segment {
         self.updated.next.end_psn = self.end_psn.q.val();
         self.updated.next.is_middle = true;
         self.updated.next.is_again = self.is_again.q.val();
-        self.updated.next.is_asked = true;
+        self.updated.next.is_asked = false;
         self.updated.next.is_long = true;
         self.write_issued.next = false;
         self.issued_qpn.next = self.fresh.val().qpn;
@@ -565,7 +569,7 @@ impl Logic for Segment {
                     self.end_psn.d.next = self.after_psn.val();
                     self.is_long.d.next = self.current.val().is_long;
                     self.is_again.d.next = self.current.val().is_again & self.is_issued.val();
-                    self.must_ask.d.next = self.issued_now.val().is_refused;
+                    self.must_ask.d.next = self.issued_now.val().is_refused | (self.current.val().is_again & self.is_issued.val());
                     self.is_retired.d.next = false;
                     self.all_packets.d.next = self.packets.q.val();
                     self.sent.d.next = 0.into();
@@ -1692,7 +1696,9 @@ mod tests {
         reset(&mut bench);
         set(&mut bench, write(2, true, QpState::Rts, 10));
         let mut work = Work::new([10; 4]);
-        (0..3).for_each(|_| work.add(2, 1, 54, CqeStatus::Success, &[(0, 100)]));
+        // The second one has three packets.
+        let lens = [100, 600, 100];
+        lens.iter().for_each(|len| work.add(2, 1, 54, CqeStatus::Success, &[(0, *len)]));
         let mut sides = Sides::new(&work, |_| Stalls::none());
         while !sides.is_done(&work) {
             sides.clock(&mut bench);
@@ -1704,7 +1710,7 @@ mod tests {
         let (sent, rewound) = (sides.desc.got.len(), sides.rewind.got.len());
         for head in [work.heads[0], bad, work.heads[2], bad, work.heads[2], bad] {
             sides.head.queue.push_back(head);
-            sides.piece.queue.extend((0..head.pieces.to_u64()).map(|_| piece((0, 100))));
+            sides.piece.queue.extend((0..head.pieces.to_u64()).map(|_| piece((0, head.len.to_u64()))));
         }
         let mut asked = vec![];
         for _ in 0..80 {
@@ -1718,17 +1724,17 @@ mod tests {
         assert_eq!((sides.issue.got.len(), sides.refused), (3, 0), "it is issued already, and nobody is told anything else");
         let looks: Vec<_> = sides.rewind.got[rewound..].iter().map(|rewind| (rewind.index.to_u64(), rewind.is_long)).collect();
         assert_eq!(looks, [(0, false), (1, false), (1, false), (1, false)]);
-        assert_eq!(asked, [11, 12, 12, 12], "the timer goes on");
+        assert_eq!(asked, [11, 14, 14, 14], "the timer goes on until all of it is acknowledged");
         // A late acknowledgement of it: what is behind goes on.
-        bench.uut.retired.next = Retired { valid: true, qpn: 2u64.into(), index: 2u64.into(), psn: 12u64.into() };
+        bench.uut.retired.next = Retired { valid: true, qpn: 2u64.into(), index: 2u64.into(), psn: 14u64.into() };
         sides.clock(&mut bench);
         bench.uut.retired.next = Retired::default();
         for head in [bad, work.heads[2]] {
             sides.head.queue.push_back(head);
-            sides.piece.queue.extend((0..head.pieces.to_u64()).map(|_| piece((0, 100))));
+            sides.piece.queue.extend((0..head.pieces.to_u64()).map(|_| piece((0, head.len.to_u64()))));
         }
         (0..40).for_each(|_| sides.clock(&mut bench));
-        assert_eq!(psns(&sides), [10, 12]);
+        assert_eq!(psns(&sides), [10, 14]);
         bench.finish();
     }
 
