@@ -12,7 +12,7 @@ use verbena_sim::rng::Rng;
 use verbena_sim::LinkConfig;
 use verbena_tests::capture::{decode, Packet};
 use verbena_tests::pair::{check_done, Connection, Link, Options, Pair, Write, WRITABLE};
-use verbena_tests::region::Region;
+use verbena_tests::region::{Region, CANARY};
 
 /// Clocks of a timeout with exponent 0.
 const TICK: u64 = 1024;
@@ -223,21 +223,25 @@ fn what_is_in_front_of_a_request_that_the_own_card_refuses_completes_also_if_it_
 
 #[test]
 fn a_region_that_is_taken_away_from_an_outstanding_request_keeps_it_from_being_sent_again() {
-    let pair = Pair::new(Options { mtu: 256, ..Options::default() });
+    let mut pair = Pair::new(Options { mtu: 256, ..Options::default() });
     let mut connection = pair.connect(&Link { timeout: Some(3), retry_count: Some(2), ..Link::default() });
     let end = &pair.ends[0];
     let region = Region::new(Arc::clone(&end.device) as _, &end.pd, 4096, 0x5000_0000, WRITABLE);
     let (to, key) = (pair.ends[1].region.va(pair.ends[1].region.len() / 2), pair.ends[1].region.key());
-    pair.world.lose(0, |_| true);
+    // The first request arrives, and of the second one two packets of four.
+    pair.world.lose(0, |frame| request(frame).is_some_and(|packet| packet.psn >= 0x12_3456 + 4));
     connection.queues[0].write(1, &[end.region.sge(0, 300)], to, key, WriteFlags::NONE).unwrap();
-    connection.queues[0].write(2, &[region.sge(0, 300)], to, key, WriteFlags::NONE).unwrap();
+    connection.queues[0].write(2, &[region.sge(0, 900)], to, key, WriteFlags::NONE).unwrap();
     connection.queues[0].write(3, &[end.region.sge(0, 300)], to, key, WriteFlags::NONE).unwrap();
     pair.run(3_000);
     region.close();
     let found = pair.reap(0, 3, "requests of which one has lost its region");
     let statuses: Vec<_> = found.iter().map(|done| (done.context, done.status)).collect();
-    let expected = [CqeStatus::RetryExceeded, CqeStatus::Flushed, CqeStatus::Flushed].map(CompletionStatus::Card);
+    let expected = [CqeStatus::Success, CqeStatus::RetryExceeded, CqeStatus::Flushed].map(CompletionStatus::Card);
     assert_eq!(statuses, [(1, expected[0]), (2, expected[1]), (3, expected[2])]);
+    // The second one's first half lies over what the first one wrote.
+    let half = pair.ends[1].region.len() / 2;
+    pair.ends[1].region.expect(half, &[CANARY; 512]);
     pair.settle("a request that has lost its region");
     pair.close([connection]);
 }

@@ -218,7 +218,7 @@ impl SqShared {
     fn ring_for(&self, bar: &dyn Bar, producer: u64) {
         // The card fetches what the doorbell names: entries first. Pairs with the card's read of the ring after
         // the doorbell has reached it. The fence also covers what another thread wrote that we ring for in `enter_error`:
-        // the load of the producer saw its store. The order of the write itself behind the fence is `Bar`'s.
+        // the read of `deferred` saw its swap. The order of the write itself behind the fence is `Bar`'s.
         fence(Ordering::Release);
         bar.write32(self.doorbell, producer as u32 & 0xFFFF);
     }

@@ -12,7 +12,7 @@
 //! | `gather` | source | the parts of each packet's payload, in order |
 //! | `issue` | source | each request with the PSN of its last packet |
 //! | `rewind` | source | turns that ended, requests of long ones that are done, and restarts: where the scheduler fetches on |
-//! | `asked` | out | the PSN behind each packet with AckReq; at a restart, the one from which is sent again |
+//! | `asked` | out | the PSN behind each packet with AckReq, and behind a request that can't be sent; at a restart, the one from which is sent again |
 //! | `begun` | out | one clock for each request that is begun, or found to be void |
 //! | `sending_qpn`, `others_wait` | out, in | whether another queue pair than this one has requests to send |
 //! | `query_*` | in/out | next PSN of one queue pair, one clock later |
