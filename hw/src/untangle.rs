@@ -10,6 +10,9 @@
 //! (one that a later statement overwrites) stays in one block with that signal, so the meaning never
 //! changes. Signals that only flops and memory write ports take in stay together: they can't be part
 //! of a loop, and their conditions are then evaluated once.
+//!
+//! A signal that is always the same gets a continuous assignment instead: an `always @(*)` that reads nothing waits for a change that never
+//! comes, and newer simulators refuse it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write;
@@ -25,9 +28,11 @@ enum Statement {
 /// Returns `verilog` with its combinatorial blocks split. Text that is not RustHDL's own output passes unchanged.
 pub fn untangle(verilog: &str) -> String {
     let mut out = String::with_capacity(verilog.len());
+    let mut module = Module::default();
     let mut lines = verilog.lines();
     while let Some(line) = lines.next() {
         if line.trim() != "always @(*) begin" {
+            module.note(line, out.len());
             out.push_str(line);
             out.push('\n');
             continue;
@@ -35,12 +40,63 @@ pub fn untangle(verilog: &str) -> String {
         let mut reader = Reader { lines: &mut lines, count: 0 };
         let body = reader.block();
         for group in groups(&body) {
+            if let Some(values) = group.iter().map(|target| module.constant(&body, target)).collect::<Option<Vec<_>>>() {
+                for (target, value) in group.iter().zip(values) {
+                    writeln!(out, "    assign {target} = {value};").expect("a string grows");
+                    module.make_wire(&mut out, target);
+                }
+                continue;
+            }
             out.push_str("    always @(*) begin\n");
             write_block(&mut out, &body, &group, 8);
             out.push_str("    end\n");
         }
     }
     out
+}
+
+/// What the module that is being written has declared so far.
+#[derive(Default)]
+struct Module {
+    /// Where the word `reg` of each variable stands in what is written.
+    regs: HashMap<String, usize>,
+    parameters: BTreeSet<String>,
+}
+
+impl Module {
+    /// Takes note of a line that is written at `at`.
+    fn note(&mut self, line: &str, at: usize) {
+        let text = line.trim();
+        if text.starts_with("module ") {
+            *self = Self::default();
+        }
+        let Some(declared) = text.strip_suffix(';') else { return };
+        if let Some((name, _)) = declared.strip_prefix("localparam ").and_then(|rest| rest.split_once(" = ")) {
+            self.parameters.insert(name.trim().to_string());
+        } else if declared.starts_with("reg ") || declared.starts_with("output reg ") {
+            let name = declared.rsplit(' ').next().unwrap_or_default().to_string();
+            self.regs.insert(name, at + line.find("reg ").unwrap_or_default());
+        }
+    }
+
+    /// Returns the value of a signal that is always the same.
+    fn constant<'a>(&self, body: &'a [Statement], target: &str) -> Option<&'a str> {
+        let mut last = None;
+        for statement in body.iter().filter(|statement| assigns(std::slice::from_ref(statement), target)) {
+            let Statement::Assign { text, .. } = statement else { return None };
+            let value = text.strip_prefix(target)?.strip_prefix(" = ")?.strip_suffix(';')?;
+            last = names(value).all(|name| self.parameters.contains(name)).then_some(value);
+            last?;
+        }
+        last.filter(|_| self.regs.contains_key(target))
+    }
+
+    /// Declares a variable as a wire, since a continuous assignment drives it.
+    fn make_wire(&mut self, out: &mut String, name: &str) {
+        let at = self.regs.remove(name).expect("a signal that is declared");
+        out.replace_range(at..at + "reg".len(), "wire");
+        self.regs.values_mut().filter(|other| **other > at).for_each(|other| *other += 1);
+    }
 }
 
 /// Reads statements line by line, as RustHDL lays them out.
@@ -199,20 +255,29 @@ fn groups(body: &[Statement]) -> Vec<BTreeSet<String>> {
 }
 
 /// Tells whether a block assigns any signal of a group.
-fn assigns(block: &[Statement], group: &BTreeSet<String>) -> bool {
+fn assigns_any(block: &[Statement], group: &BTreeSet<String>) -> bool {
+    has_assignment(block, &|target| group.contains(target))
+}
+
+/// Tells whether a block assigns a signal.
+fn assigns(block: &[Statement], signal: &str) -> bool {
+    has_assignment(block, &|target| target == signal)
+}
+
+fn has_assignment(block: &[Statement], is_meant: &dyn Fn(&str) -> bool) -> bool {
     block.iter().any(|statement| match statement {
-        Statement::Assign { target, .. } => group.contains(target),
+        Statement::Assign { target, .. } => is_meant(target),
         Statement::If { arms, otherwise, .. } => {
-            arms.iter().any(|(_, block)| assigns(block, group)) || otherwise.as_ref().is_some_and(|block| assigns(block, group))
+            arms.iter().map(|(_, block)| block).chain(otherwise).any(|block| has_assignment(block, is_meant))
         }
-        Statement::Case { arms, .. } => arms.iter().any(|(_, block)| assigns(block, group)),
+        Statement::Case { arms, .. } => arms.iter().any(|(_, block)| has_assignment(block, is_meant)),
     })
 }
 
 /// Writes the statements of a block that assign signals of a group, with their conditions.
 fn write_block(out: &mut String, block: &[Statement], group: &BTreeSet<String>, indent: usize) {
     for statement in block {
-        if !assigns(std::slice::from_ref(statement), group) {
+        if !assigns_any(std::slice::from_ref(statement), group) {
             continue;
         }
         match statement {
@@ -224,7 +289,7 @@ fn write_block(out: &mut String, block: &[Statement], group: &BTreeSet<String>, 
                     write_block(out, block, group, indent + 4);
                     writeln!(out, "{:indent$}end", "").expect("a string grows");
                 }
-                if let Some(block) = otherwise.as_ref().filter(|block| assigns(block, group)) {
+                if let Some(block) = otherwise.as_ref().filter(|block| assigns_any(block, group)) {
                     writeln!(out, "{:indent$}else begin", "").expect("a string grows");
                     write_block(out, block, group, indent + 4);
                     writeln!(out, "{:indent$}end", "").expect("a string grows");
@@ -301,6 +366,48 @@ mod tests {
         let text = untangle(BLOCK);
         let block = text.split("    always @(*) begin\n").find(|block| block.contains("a$d = a$q")).unwrap();
         assert!(block.contains("b$d = 4'b1"));
+    }
+
+    #[test]
+    fn what_is_always_the_same_is_assigned_for_good() {
+        let module = "\
+module top(ready,other);
+    output reg  ready;
+    output reg  [7:0] other;
+    localparam State$Idle = 2'h0;
+    reg  [1:0] state$d;
+    reg  [7:0] ram$write_data;
+    reg  part$data;
+    reg  free;
+    always @(*) begin
+        ready = 1'b0;
+        ready = 1'b1;
+        state$d = State$Idle;
+        ram$write_data = 8'h7;
+        other[(64'h0)+:(8)] = 8'h1;
+        part$data = 1'b0;
+        if (free) begin
+            part$data = 1'b1;
+        end
+        free = other[0];
+    end
+endmodule
+module top$next(ready);
+    output reg  ready;
+    always @(*) begin
+        ready = State$Idle;
+    end
+endmodule
+";
+        let text = untangle(module);
+        assert!(text.contains("    output wire  ready;\n    output reg  [7:0] other;"), "{text}");
+        assert!(text.contains("    wire  [1:0] state$d;\n    wire  [7:0] ram$write_data;\n    reg  part$data;\n    reg  free;"), "{text}");
+        assert!(text.contains("    assign ready = 1'b1;\n    assign ram$write_data = 8'h7;\n    assign state$d = State$Idle;\n"), "{text}");
+        assert_eq!(text.matches("assign").count(), 3, "a parameter of another module is none, and a part is not the whole\n{text}");
+        assert!(
+            text.ends_with("    output reg  ready;\n    always @(*) begin\n        ready = State$Idle;\n    end\nendmodule\n"),
+            "{text}"
+        );
     }
 
     #[test]
