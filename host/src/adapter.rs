@@ -20,6 +20,7 @@ use crate::error::Error;
 use crate::events::EventQueue;
 use crate::lock;
 use crate::numbers::Numbers;
+use crate::psn::FirstPsns;
 use crate::qp::Qp;
 
 /// Blocking calls read the status register after each so many waits, in case that an event was lost.
@@ -48,12 +49,15 @@ pub struct AdapterConfig {
     pub ack_timeout: u8,
     /// Their retry count, as [`crate::QpPeer::retry_count`].
     pub retry_count: u8,
+    /// Seed of the first PSNs of QPs that are not told one, which follow from it and from `mac`; `None`: chance. With a number a simulation can
+    /// repeat a run.
+    pub psn_seed: Option<u64>,
 }
 
 impl AdapterConfig {
-    /// Returns a configuration with vector 0, 20,000 waits, a timeout of 67 ms and seven retries.
+    /// Returns a configuration with vector 0, 20,000 waits, a timeout of 67 ms, seven retries, and PSNs by chance.
     pub const fn new(mac: [u8; 6], ipv4: Option<Ipv4Addr>, ipv6: Option<Ipv6Addr>) -> Self {
-        Self { mac, ipv4, ipv6, event_vector: 0, max_waits: 20_000, ack_timeout: ACK_TIMEOUT, retry_count: RETRY_COUNT }
+        Self { mac, ipv4, ipv6, event_vector: 0, max_waits: 20_000, ack_timeout: ACK_TIMEOUT, retry_count: RETRY_COUNT, psn_seed: None }
     }
 }
 
@@ -223,6 +227,7 @@ pub struct Adapter {
     pub(crate) window: Mutex<CommandWindow>,
     pub(crate) events: EventQueue,
     pub(crate) numbers: Mutex<NumberSpace>,
+    pub(crate) first_psns: FirstPsns,
     pub(crate) anomalies: Anomalies,
     /// What is to run inside [`Adapter::process_events`] though no event of the card says so.
     deferred: Mutex<VecDeque<Deferred>>,
@@ -284,6 +289,7 @@ impl Adapter {
         };
         let qps = Mutex::new((0..info.max_qps + limits::FIRST_QPN).map(|_| Weak::new()).collect());
         let cqs = Mutex::new((0..info.max_cqs).map(|_| Weak::new()).collect());
+        let first_psns = FirstPsns::new(config.psn_seed, config.mac);
         Ok(Arc::new(Self {
             device,
             config,
@@ -291,6 +297,7 @@ impl Adapter {
             window: Mutex::default(),
             events: EventQueue::new(ring, memory),
             numbers: Mutex::new(numbers),
+            first_psns,
             anomalies: Anomalies::default(),
             deferred: Mutex::default(),
             qps,

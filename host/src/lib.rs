@@ -52,6 +52,7 @@ mod numbers;
 #[expect(unsafe_code, reason = "maps process memory for the card, and BAR0 into this process")]
 pub mod pci;
 pub mod pd;
+mod psn;
 pub mod qp;
 pub mod rq;
 pub mod sq;

@@ -1,6 +1,5 @@
 //! Queue pairs: creation, state, faults, and their end.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -35,12 +34,12 @@ pub struct QpOptions {
     /// Bytes of inline data of a request, see [`SendQueue::write_inline`]. More than 32 of them, as more than two
     /// SGEs, make each request of the send queue twice as long.
     pub inline_bytes: u32,
-    /// First PSN to send, 24 bits; none: a random one.
+    /// First PSN to send, 24 bits; none: one by chance, or as [`crate::AdapterConfig::psn_seed`] says.
     pub first_psn: Option<u32>,
 }
 
 impl QpOptions {
-    /// Returns a QP that sends, with context 0, two SGEs a request and a random PSN.
+    /// Returns a QP that sends, with context 0, two SGEs a request and no PSN of its own.
     pub const fn sender(send_depth: u32) -> Self {
         Self { context: 0, send_depth, receive_depth: 0, send_sges: 2, receive_sges: 0, inline_bytes: 0, first_psn: None }
     }
@@ -195,7 +194,7 @@ impl Qp {
             // CQ numbers fit because the capability was checked for that.
             send_cqn: (send_cq.cqn() as u16).into(),
             receive_cqn: (receive_cq.cqn() as u16).into(),
-            sq_psn: options.first_psn.unwrap_or_else(random_psn).into(),
+            sq_psn: options.first_psn.unwrap_or_else(|| adapter.first_psns.take().raw()).into(),
             sq_address: iova.into(),
             progress_address: progress.into(),
             sq_log_depth: ring.log_depth(),
@@ -515,9 +514,4 @@ fn report(qpn: u32, result: CommandResult) -> Result<QpReport, Error> {
         sq_fetched: sq_fetched as u16,
         sq_consumer: sq_consumer as u16,
     })
-}
-
-/// Returns a PSN that a peer's stale packets are unlikely to hit. The standard library's seed of its hash tables will do.
-fn random_psn() -> u32 {
-    Psn::new(RandomState::new().build_hasher().finish() as u32).raw()
 }

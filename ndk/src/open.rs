@@ -169,6 +169,7 @@ pub unsafe extern "C" fn VerbenaOpenSimulation(seed: ULONG64, devices: *mut NDIS
     let exchange = Exchange::new();
     for number in 0..2u8 {
         let config = AdapterConfig::new([2, 0, 0, 0, 0, number + 1], Some(Ipv4Addr::new(192, 0, 2, number + 1)), None);
+        let config = AdapterConfig { psn_seed: Some(seed), ..config };
         let handle = CardHandle::new(world.device(number.into()), config, Arc::clone(&exchange)).into_raw();
         // SAFETY: the caller gives room for two.
         unsafe { devices.add(number.into()).write(handle) };
