@@ -169,9 +169,9 @@ impl Qp {
         self.connect_up_to(peer, QpState::Rtr, Box::new(done))
     }
 
-    /// Does the second half of [`Qp::connect`]: takes the QP from RTR to RTS. Errors as there.
+    /// Does the second half of [`Qp::connect`]: takes the QP from RTR to RTS. Errors as there; [`Error::Cancelled`] inline too.
     pub fn activate(self: &Arc<Self>, done: impl FnOnce(Result<(), Error>) + Send + 'static) -> Result<Submitted, Error> {
-        step(self, self.context(), QpState::Rts, QpState::Rts, Box::new(done))
+        step(self, self.context(), QpState::Rts, QpState::Rts, Box::new(done)).map_err(cancelled)
     }
 
     /// Puts a QP that was never used back to RESET, so that it can be connected anew; `done` is called in any case.
@@ -227,10 +227,18 @@ fn step(qp: &Arc<Qp>, mut context: CmdQp, state: QpState, last: QpState, done: C
     })
 }
 
+/// Says of a step that came too late, since the QP was flushed between two of them, what a step under way would have met.
+fn cancelled(error: Error) -> Error {
+    match error {
+        Error::WrongState { qpn, state: QpState::Error, .. } => Error::Cancelled { qpn },
+        other => other,
+    }
+}
+
 /// Puts the QP back to RESET, unless it is in error, and then reports why the attempt failed.
 fn give_up(qp: &Arc<Qp>, error: Error, done: Callback<()>) {
     if qp.state() == QpState::Error {
-        return done(Err(error));
+        return done(Err(cancelled(error)));
     }
     let mut context = qp.context();
     context.state = QpState::Reset as u8;

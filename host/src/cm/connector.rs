@@ -214,8 +214,8 @@ impl Connector {
 
     /// Connects the QP: from `done` on, requests can be posted. `on_disconnect` is called when the peer ends the connection, or when it is lost.
     ///
-    /// Fails inline with [`Error::WrongConnector`] unless the peer has accepted, or with the errors of [`Qp::connect`], which `done` gets too;
-    /// [`Error::ConnectionAborted`] says that the peer gave up meanwhile.
+    /// Fails inline with [`Error::WrongConnector`] unless the peer has accepted, with [`Error::NotConnected`] if the QP was flushed meanwhile, or
+    /// with the errors of [`Qp::connect`], which `done` gets too; [`Error::ConnectionAborted`] says that the peer gave up meanwhile.
     pub fn complete_connect(
         self: &Arc<Self>,
         on_disconnect: Option<DisconnectCallback>,
@@ -239,7 +239,11 @@ impl Connector {
         self.watch(&qp);
         let connector = Arc::clone(self);
         let submitted = qp.connect(&peer, move |outcome| connector.completed(outcome));
-        submitted.inspect_err(|_| self.fail_inline())
+        submitted.inspect_err(|_| self.fail_inline()).map_err(|error| match error {
+            // It was in RESET when the attempt began.
+            Error::WrongState { qpn, state: state @ QpState::Error, .. } => Error::NotConnected { qpn, state },
+            other => other,
+        })
     }
 
     fn completed(self: &Arc<Self>, outcome: Result<(), Error>) {
