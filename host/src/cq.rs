@@ -112,7 +112,9 @@ struct Reader {
     armed: Option<ArmKind>,
     /// The widest arm that the card may have, since its last event.
     at_card: Option<ArmKind>,
-    /// A notification of what the driver itself has to tell is deferred.
+    /// The driver itself has satisfied the arm in force, and its notification is due even if the entry is polled before.
+    is_due: bool,
+    /// A look at that is deferred.
     is_wake_deferred: bool,
     /// Receive queues that complete here. One whose QP is gone stays until its flushed receives were polled.
     receivers: Vec<Arc<RqShared>>,
@@ -303,21 +305,20 @@ impl Cq {
 
     /// Has the callback called where callbacks belong.
     fn defer_wake(self: &Arc<Self>, reader: &mut Reader) {
+        reader.is_due = true;
         if reader.is_wake_deferred {
             return;
         }
         reader.is_wake_deferred = true;
         let cq = Arc::clone(self);
         self.adapter.defer(move || {
-            let is_for_completions = {
+            let is_due = {
                 let mut reader = lock(&cq.reader);
                 reader.is_wake_deferred = false;
-                matches!(reader.armed, Some(ArmKind::Any | ArmKind::Solicited))
+                reader.is_due
             };
-            if cq.is_dead() {
-                Self::call_back(&cq, CqNotice::Overrun);
-            } else if is_for_completions && cq.flushed.is_raised() {
-                Self::call_back(&cq, CqNotice::Completion);
+            if is_due {
+                Self::call_back(&cq, if cq.is_dead() { CqNotice::Overrun } else { CqNotice::Completion });
             }
         });
     }
@@ -371,9 +372,13 @@ impl Cq {
 
     /// Satisfies the arm, if there is one, and only then calls: the callback usually arms again.
     fn call_back(cq: &Arc<Self>, notice: CqNotice) {
-        if lock(&cq.reader).armed.take().is_none() {
-            // The driver itself had something to tell, and did, before the card's event was here.
-            return;
+        {
+            let mut reader = lock(&cq.reader);
+            reader.is_due = false;
+            if reader.armed.take().is_none() {
+                // The driver itself had something to tell, and did, before the card's event was here.
+                return;
+            }
         }
         if let Some(callback) = &cq.callback {
             callback(cq, notice);

@@ -205,6 +205,26 @@ fn flushed_receives_are_polled_in_order_and_satisfy_one_arm() {
 }
 
 #[test]
+fn a_flushed_receive_that_is_polled_before_its_notification_leaves_it_due_once() {
+    let (notices, callback) = recorder();
+    let adapter = Adapter::open(FakeCard::new(), config()).unwrap();
+    let pd = Pd::create(&adapter).unwrap();
+    let cq = Cq::create_blocking(&adapter, 4, Some(callback)).unwrap();
+    let qp = Qp::create_blocking(&pd, &cq, &cq, QpOptions { receive_depth: 2, ..QpOptions::sender(1) }).unwrap();
+    let mut rq = qp.take_receive_queue().unwrap();
+    rq.post(1, &[]).unwrap();
+    cq.arm(ArmKind::Any);
+    qp.flush();
+    assert_eq!(drain(&cq).len(), 1);
+    adapter.process_events();
+    assert_eq!(*notices.lock().unwrap(), [CqNotice::Completion], "as for an entry of the card's");
+    // An arm behind it has nothing to tell.
+    cq.arm(ArmKind::Any);
+    adapter.process_events();
+    assert_eq!(notices.lock().unwrap().len(), 1);
+}
+
+#[test]
 fn receives_of_a_qp_that_is_gone_are_still_polled() {
     let adapter = Adapter::open(FakeCard::new(), config()).unwrap();
     let pd = Pd::create(&adapter).unwrap();
