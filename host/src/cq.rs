@@ -10,14 +10,15 @@ use verbena_abi::regs::{ArmKind, Doorbell, Moderation, CQ_INDEX_BITS};
 
 use crate::adapter::Adapter;
 use crate::command::{CloseCallback, CloseStatus, Command, Submitted};
-use crate::dma::DmaBuffer;
+use crate::dma::Units;
 use crate::error::Error;
 use crate::lock;
 use crate::rq::{FlushSignal, RqShared};
 use crate::sq::SqShared;
 
-/// Offset of the phase byte of an entry.
-const CQE_PHASE: usize = size_of::<Cqe>() - 1;
+/// The ring of a completion queue, an entry a unit.
+type CqUnits = Units<{ size_of::<Cqe>() / 8 }>;
+const _: () = assert!(std::mem::offset_of!(Cqe, phase) == CqUnits::BYTES - 1, "the phase is the last byte of an entry's last word");
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +95,7 @@ pub struct Cq {
     cqn: u32,
     depth: u32,
     ring: Ring,
-    memory: DmaBuffer,
+    memory: CqUnits,
     reader: Mutex<Reader>,
     callback: Option<CqCallback>,
     is_dead: AtomicBool,
@@ -118,10 +119,38 @@ struct Reader {
     is_wake_deferred: bool,
     /// Receive queues that complete here. One whose QP is gone stays until its flushed receives were polled.
     receivers: Vec<Arc<RqShared>>,
-    /// Send queues that complete here, by QPN.
-    senders: BTreeMap<u32, Arc<SqShared>>,
+    senders: Senders,
     /// Completions of QPs that were destroyed before their entries were polled, by index of the entry.
     resolved: BTreeMap<u32, Completion>,
+}
+
+/// Send queues that complete on a CQ, by QPN: each is found in a few instructions, however many there are.
+#[derive(Debug, Default)]
+struct Senders(Vec<Option<Arc<SqShared>>>);
+
+impl Senders {
+    fn insert(&mut self, sender: &Arc<SqShared>) {
+        let index = sender.qpn() as usize;
+        if index >= self.0.len() {
+            self.0.resize(index + 1, None);
+        }
+        self.0[index] = Some(Arc::clone(sender));
+    }
+
+    fn remove(&mut self, qpn: u32) {
+        if let Some(place) = self.0.get_mut(qpn as usize) {
+            *place = None;
+        }
+    }
+
+    #[inline]
+    fn get(&self, qpn: u32) -> Option<&SqShared> {
+        self.0.get(qpn as usize)?.as_deref()
+    }
+
+    fn all(&self) -> Vec<Arc<SqShared>> {
+        self.0.iter().flatten().cloned().collect()
+    }
 }
 
 impl std::fmt::Debug for Cq {
@@ -152,9 +181,10 @@ impl Cq {
             return Err(Error::BelowMinimum { what: "CQ depth", value: 0, min: 1 });
         }
         let ring = Ring::with_slots(depth);
-        let memory = Arc::clone(adapter.device()).alloc(ring.depth() as usize * size_of::<Cqe>(), 4096)?;
+        let memory = Arc::clone(adapter.device()).alloc(ring.depth() as usize * CqUnits::BYTES, 4096)?;
+        let memory = CqUnits::new(memory)?;
         let cqn = adapter.take_number(|numbers| &mut numbers.cqs)?;
-        let args = CmdCq { cqn: cqn.into(), log_depth: ring.log_depth(), address: memory.iova().into(), ..Default::default() };
+        let args = CmdCq { cqn: cqn.into(), log_depth: ring.log_depth(), address: memory.buffer().iova().into(), ..Default::default() };
         let submitted = adapter.submit(Command::create_cq(&args), move |adapter, outcome| {
             if let Err(error) = outcome {
                 adapter.retire(|numbers| &mut numbers.cqs, cqn, memory, Some(&error));
@@ -217,17 +247,16 @@ impl Cq {
         if self.flushed.is_raised() {
             filled = self.flushed.take_flushed(&mut reader.receivers, out);
         }
-        while filled < out.len() {
-            let Some(cqe) = self.entry(reader.consumer) else { break };
+        while let Some(place) = out.get_mut(filled) {
             let index = reader.consumer;
+            let Some(cqe) = self.entry(index) else { break };
             reader.consumer = index.wrapping_add(1);
-            let resolved = if reader.resolved.is_empty() { None } else { reader.resolved.remove(&index) };
-            if let Some(completion) = resolved.or_else(|| reader.resolve(&cqe)) {
-                out[filled] = completion;
-                filled += 1;
-            } else {
-                self.adapter.anomalies().count_stray_completion();
-                tracing::warn!(cqn = self.cqn, qpn = cqe.qpn.get(), index = cqe.wqe_index.get(), "completion of no known request");
+            match reader.take_resolved(index).or_else(|| reader.resolve(&cqe)) {
+                Some(completion) => {
+                    *place = completion;
+                    filled += 1;
+                }
+                None => self.note_stray(&cqe),
             }
         }
         if reader.consumer != start {
@@ -237,10 +266,15 @@ impl Cq {
             let index = reader.consumer & ((1 << CQ_INDEX_BITS) - 1);
             self.adapter.bar().write32(Doorbell::CqConsumer.offset(self.cqn), index);
         }
-        // Only now, for the same reason: another thread may be posting, and waits for nothing but a free slot.
-        for completion in out[..filled].iter().filter(|completion| completion.op != Operation::Receive) {
-            if let Some(sender) = reader.senders.get(&completion.qpn) {
-                sender.release();
+        // Only now, for the same reason: another thread may be posting, and waits for nothing but a free slot. Once for all that
+        // follow each other, since a queue frees everything at once.
+        let mut released = None;
+        for completion in &out[..filled] {
+            if completion.op != Operation::Receive && released != Some(completion.qpn) {
+                released = Some(completion.qpn);
+                if let Some(sender) = reader.senders.get(completion.qpn) {
+                    sender.release();
+                }
             }
         }
         filled
@@ -359,7 +393,7 @@ impl Cq {
         cq.is_dead.store(true, Ordering::Release);
         let (senders, receivers) = {
             let reader = lock(&cq.reader);
-            (reader.senders.values().cloned().collect::<Vec<_>>(), reader.receivers.clone())
+            (reader.senders.all(), reader.receivers.clone())
         };
         for sender in senders {
             sender.enter_error(cq.adapter.bar());
@@ -389,7 +423,7 @@ impl Cq {
     pub(crate) fn attach(&self, sender: Option<&Arc<SqShared>>, receiver: Option<&Arc<RqShared>>) {
         let mut reader = lock(&self.reader);
         if let Some(sender) = sender {
-            reader.senders.insert(sender.qpn(), Arc::clone(sender));
+            reader.senders.insert(sender);
         }
         reader.receivers.extend(receiver.cloned());
     }
@@ -416,27 +450,43 @@ impl Cq {
                 break;
             }
         }
-        reader.senders.remove(&qpn);
+        reader.senders.remove(qpn);
     }
 
     /// Returns a copy of entry `index`, if the card has written it.
+    #[inline]
     fn entry(&self, index: u32) -> Option<Cqe> {
-        let offset = self.ring.slot(index) as usize * size_of::<Cqe>();
-        let phase = self.memory.read::<u8>(offset + CQE_PHASE).ok()?;
+        let slot = self.ring.slot(index) as usize;
+        let [.., phase] = self.memory.read_last_word(slot).ok()?.to_ne_bytes();
         if (phase & PHASE != 0) != self.ring.phase(index) {
             return None;
         }
         // Pairs with the card's order: payload, entry, phase. What is read from here on is not older than the phase.
         // On x86-64 loads keep their order and the fence binds the compiler alone; other hosts of a real card: see `pci`.
         fence(Ordering::Acquire);
-        self.memory.read(offset).ok()
+        self.memory.read_words(slot).ok().map(|words| zerocopy::transmute!(words))
+    }
+
+    #[cold]
+    fn note_stray(&self, cqe: &Cqe) {
+        self.adapter.anomalies().count_stray_completion();
+        tracing::warn!(cqn = self.cqn, qpn = cqe.qpn.get(), index = cqe.wqe_index.get(), "completion of no known request");
     }
 }
 
 impl Reader {
+    /// Returns what entry `index` was found to be when its QP was destroyed, if it was.
+    #[inline]
+    fn take_resolved(&mut self, index: u32) -> Option<Completion> {
+        if self.resolved.is_empty() {
+            return None;
+        }
+        self.resolved.remove(&index)
+    }
+
     /// Finds the request of an entry and ends it, or returns nothing if there is no such request outstanding.
     fn resolve(&self, cqe: &Cqe) -> Option<Completion> {
-        let sender = self.senders.get(&cqe.qpn.get())?;
+        let sender = self.senders.get(cqe.qpn.get())?;
         let context = sender.complete(cqe.wqe_index.get())?;
         let status = CqeStatus::try_from(cqe.status).map_or_else(|code| CompletionStatus::Unknown(code.0), CompletionStatus::Card);
         let qp_context = sender.qp_context();

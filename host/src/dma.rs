@@ -184,18 +184,18 @@ impl fmt::Debug for DmaBuffer {
     }
 }
 
-/// A buffer as an array of [`Units::BYTES`] bytes each: what entries of a send queue are written into.
+/// A buffer as an array of units of `WORDS` words of eight bytes each: the entries of a queue.
 ///
-/// Size and alignment are checked once, so that a write is one comparison and eight stores.
+/// Size and alignment are checked once, so that an access is one comparison and a load or store for each word.
 #[derive(Clone, Debug)]
-pub struct Units {
+pub struct Units<const WORDS: usize> {
     buffer: DmaBuffer,
     count: usize,
 }
 
-impl Units {
+impl<const WORDS: usize> Units<WORDS> {
     /// Bytes of a unit.
-    pub const BYTES: usize = 64;
+    pub const BYTES: usize = WORDS * 8;
 
     /// Makes units of a buffer; what is left behind the last whole one stays unused. Fails with [`Error::OutOfMemory`] if it is not aligned for words.
     pub fn new(buffer: DmaBuffer) -> Result<Self, Error> {
@@ -213,27 +213,50 @@ impl Units {
     /// Writes a unit, or fails with [`Error::OutOfBounds`] and writes nothing. The words come by value: a caller who has just made them
     /// keeps them in registers.
     #[inline]
-    pub fn write(&self, unit: usize, words: [u64; Self::BYTES / 8]) -> Result<(), Error> {
-        if unit >= self.count {
-            return Err(Error::OutOfBounds {
-                offset: unit.saturating_mul(Self::BYTES),
-                len_bytes: Self::BYTES,
-                size_bytes: self.buffer.len,
-            });
-        }
+    pub fn write(&self, unit: usize, words: [u64; WORDS]) -> Result<(), Error> {
+        self.check(unit)?;
         for (index, word) in words.into_iter().enumerate() {
-            // SAFETY: the buffer has `count` units and begins at a multiple of eight, and this is word `index` of unit `unit`.
-            unsafe {
-                let place = self.buffer.ptr.as_ptr().add(unit * Self::BYTES + index * 8);
-                AtomicU64::from_ptr(place.cast()).store(word, Ordering::Relaxed);
-            }
+            // SAFETY: the unit was checked, and this is a word of it.
+            unsafe { self.word(unit, index) }.store(word, Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    /// Returns the words of a unit, or [`Error::OutOfBounds`].
+    #[inline]
+    pub fn read_words(&self, unit: usize) -> Result<[u64; WORDS], Error> {
+        self.check(unit)?;
+        // SAFETY: the unit was checked, and these are its words.
+        Ok(std::array::from_fn(|index| unsafe { self.word(unit, index) }.load(Ordering::Relaxed)))
+    }
+
+    /// Returns the last word of a unit, or [`Error::OutOfBounds`].
+    #[inline]
+    pub fn read_last_word(&self, unit: usize) -> Result<u64, Error> {
+        self.check(unit)?;
+        // SAFETY: the unit was checked, and this is a word of it.
+        Ok(unsafe { self.word(unit, WORDS - 1) }.load(Ordering::Relaxed))
     }
 
     /// Returns a copy of the value at the beginning of a unit, or [`Error::OutOfBounds`].
     pub fn read<T: FromBytes + IntoBytes>(&self, unit: usize) -> Result<T, Error> {
         self.buffer.read(unit.saturating_mul(Self::BYTES))
+    }
+
+    #[inline]
+    fn check(&self, unit: usize) -> Result<(), Error> {
+        if unit < self.count {
+            return Ok(());
+        }
+        Err(Error::OutOfBounds { offset: unit.saturating_mul(Self::BYTES), len_bytes: Self::BYTES, size_bytes: self.buffer.len })
+    }
+
+    /// # Safety
+    /// `unit` is below `count`, and `index` below `WORDS`.
+    #[inline]
+    unsafe fn word(&self, unit: usize, index: usize) -> &AtomicU64 {
+        // SAFETY: the buffer has `count` units and begins at a multiple of eight; it lives at least as long as the borrow of its owner.
+        unsafe { AtomicU64::from_ptr(self.buffer.ptr.as_ptr().add(unit * Self::BYTES + index * 8).cast()) }
     }
 }
 
@@ -397,7 +420,7 @@ mod tests {
 
     #[test]
     fn a_unit_is_written_whole_and_alone() {
-        let units = Units::new(DmaBuffer::on_heap(3 * 64 + 8, 64, 0).unwrap()).unwrap();
+        let units = Units::<8>::new(DmaBuffer::on_heap(3 * 64 + 8, 64, 0).unwrap()).unwrap();
         units.buffer().fill(0, 3 * 64 + 8, 0xEE).unwrap();
         let words: [u64; 8] = std::array::from_fn(|index| index as u64 + 1);
         units.write(1, words).unwrap();
@@ -406,7 +429,9 @@ mod tests {
         assert_eq!((&bytes[64..128], units.read::<[u64; 8]>(1).unwrap()), (words.as_bytes(), words));
         assert_eq!(units.write(3, words).unwrap_err().to_string(), "bytes 192 to 192 + 64 are outside a buffer of 200 bytes");
         assert!(units.write(usize::MAX, words).is_err() && units.read::<u64>(usize::MAX).is_err());
-        assert!(Units::new(units.buffer().part(4, 64).unwrap()).is_err());
+        assert_eq!((units.read_words(1).unwrap(), units.read_last_word(1).unwrap()), (words, 8));
+        assert!(units.read_words(3).is_err() && units.read_last_word(3).is_err() && units.read_last_word(usize::MAX).is_err());
+        assert!(Units::<8>::new(units.buffer().part(4, 64).unwrap()).is_err());
     }
 
     #[test]

@@ -11,12 +11,11 @@ use crate::adapter::Adapter;
 use crate::adapter::AdapterInfo;
 use crate::command::{CloseCallback, CloseStatus, Command, CommandResult, Submitted};
 use crate::cq::Cq;
-use crate::dma::Units;
 use crate::error::Error;
 use crate::lock;
 use crate::pd::Pd;
 use crate::rq::{ReceiveQueue, RqShared};
-use crate::sq::{self, Poster, SendQueue, SqShared};
+use crate::sq::{self, Poster, SendQueue, SqShared, SqUnits};
 
 /// What a QP is made for. Fixed for its life.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,7 +120,7 @@ struct Parts {
     options: QpOptions,
     shared: Arc<SqShared>,
     receives: Arc<RqShared>,
-    units: Units,
+    units: SqUnits,
     slot_bytes: usize,
     send_cq: Arc<Cq>,
     receive_cq: Arc<Cq>,
@@ -180,7 +179,7 @@ impl Qp {
         let ring = Ring::with_slots(options.send_depth);
         let slot_bytes = sq::slot_bytes(options.send_sges, options.inline_bytes);
         let memory = Arc::clone(adapter.device()).alloc(sq::memory_bytes(ring, slot_bytes), 4096)?;
-        let units = Units::new(memory)?;
+        let units = SqUnits::new(memory)?;
         let iova = units.buffer().iova();
         let qpn = adapter.take_number(|numbers| &mut numbers.qps)?;
         let shared = Arc::new(SqShared::new(qpn, options.context, options.send_depth));

@@ -337,7 +337,7 @@ impl Poster {
 pub struct SendQueue {
     qp: Arc<Qp>,
     poster: Poster,
-    units: Units,
+    units: SqUnits,
     /// Units of a slot.
     slot_units: usize,
     /// Unit of the progress record.
@@ -354,7 +354,7 @@ impl std::fmt::Debug for SendQueue {
 }
 
 impl SendQueue {
-    pub(crate) fn new(qp: Arc<Qp>, poster: Poster, units: Units, slot_bytes: usize) -> Self {
+    pub(crate) fn new(qp: Arc<Qp>, poster: Poster, units: SqUnits, slot_bytes: usize) -> Self {
         let options = qp.options();
         let info = qp.pd().adapter().info();
         Self {
@@ -546,7 +546,7 @@ fn known_state(code: u8) -> QpState {
 }
 
 /// Returns the index in the progress record: requests before it are done.
-fn read_progress(units: &Units, unit: usize) -> Option<u16> {
+fn read_progress(units: &SqUnits, unit: usize) -> Option<u16> {
     let progress: SqProgress = units.read(unit).ok()?;
     Some(progress.consumer.get() as u16)
 }
@@ -578,6 +578,9 @@ pub(crate) const fn progress_offset(ring: Ring, slot_bytes: usize) -> usize {
     ring.depth() as usize * slot_bytes
 }
 
+/// The memory of a send queue: the units of its slots, and the progress record behind them.
+pub(crate) type SqUnits = Units<{ SQ_UNIT / 8 }>;
+
 /// Returns the bytes of ring and progress record.
 pub(crate) const fn memory_bytes(ring: Ring, slot_bytes: usize) -> usize {
     progress_offset(ring, slot_bytes) + SQ_UNIT
@@ -591,7 +594,7 @@ fn laid_out(sge: Option<&Sge>) -> queue::Sge {
 }
 
 const _: () = assert!(MAX_SGES == SGES_ONE_UNIT + 4, "two units hold all SGEs that a request may have");
-const _: () = assert!(SQ_UNIT == Units::BYTES);
+const _: () = assert!(SQ_UNIT == SqUnits::BYTES, "units are whole words");
 const _: () = assert!(MAX_INLINE <= u8::MAX as usize, "the length of inline data has eight bits");
 
 #[cfg(test)]

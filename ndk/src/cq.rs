@@ -9,8 +9,9 @@ use crate::abi::*;
 use crate::adapter::AdapterObject;
 use crate::object::{close, failed, query_extension, status, Closable, ClosingSlot, Context, Creation, Kind, Object};
 
-/// Completions that are taken from the driver at once.
-const BATCH: usize = 32;
+/// Completions that are taken from the driver at once, if a consumer wants few, and if it wants many.
+const FEW: usize = 2;
+const MANY: usize = 32;
 
 pub(crate) struct CqObject {
     cq: Option<Arc<Cq>>,
@@ -166,11 +167,17 @@ unsafe extern "C" fn results_ex(cq: *mut NDK_CQ, to: *mut NDK_RESULT_EX, count: 
 unsafe fn take(cq: *mut NDK_CQ, count: ULONG, put: impl Fn(usize, &NdkResult)) -> ULONG {
     // SAFETY: the caller vouches for the pointer.
     let Some(cq) = (unsafe { Object::<CqObject>::borrow(cq) }) else { return 0 };
+    let count = count as usize;
+    // A batch has to be cleared before it is filled, which costs more than a single completion.
+    (if count <= FEW { take_by::<FEW>(cq.cq(), count, put) } else { take_by::<MANY>(cq.cq(), count, put) }) as ULONG
+}
+
+fn take_by<const BATCH: usize>(cq: &Cq, count: usize, put: impl Fn(usize, &NdkResult)) -> usize {
     let mut batch = [Completion::default(); BATCH];
     let mut taken = 0;
-    while taken < count as usize {
-        let wanted = (count as usize - taken).min(BATCH);
-        let got = cq.cq().poll(&mut batch[..wanted]);
+    while taken < count {
+        let wanted = (count - taken).min(BATCH);
+        let got = cq.poll(&mut batch[..wanted]);
         for (index, completion) in batch[..got].iter().enumerate() {
             put(taken + index, &NdkResult::from(*completion));
         }
@@ -179,5 +186,5 @@ unsafe fn take(cq: *mut NDK_CQ, count: ULONG, put: impl Fn(usize, &NdkResult)) -
             break;
         }
     }
-    taken as ULONG
+    taken
 }
