@@ -1,22 +1,28 @@
 //! A slice of the random programs; `cargo run --release -p verbena-tests --bin programs` runs as many as one likes.
 
 use proptest::prelude::*;
-use verbena_tests::programs::{bench, programs, run};
+use proptest::test_runner::RngSeed;
+use verbena_tests::programs::{environments, programs};
+use verbena_tests::repeat;
+
+/// The same programs in every run, but for another `VERBENA_SEED`.
+fn config() -> ProptestConfig {
+    let rng_seed = RngSeed::Fixed(repeat::seed());
+    ProptestConfig { cases: 60, failure_persistence: None, max_shrink_iters: 100, rng_seed, ..ProptestConfig::default() }
+}
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 20, failure_persistence: None, max_shrink_iters: 60, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
 
     #[test]
-    fn a_program_of_a_consumer_does_what_the_contract_says(program in programs(200)) {
-        let mut bench = bench(0);
-        run(&mut bench, &program);
-        bench.close();
-    }
-
-    #[test]
-    fn a_program_does_so_over_a_link_that_loses(program in programs(150)) {
-        let mut bench = bench(30_000);
-        run(&mut bench, &program);
-        bench.close();
+    fn programs_of_a_consumer_do_what_the_contract_says(
+        environment in environments().no_shrink(),
+        programs in prop::collection::vec(programs(250), 1..8),
+    ) {
+        let mut cards = environment.cards();
+        for program in &programs {
+            cards.run(program);
+        }
+        cards.close();
     }
 }

@@ -25,10 +25,15 @@ use verbena_sim::{LinkConfig, SimDevice, Threads, World, WorldConfig};
 
 use crate::repeat::{self, Repeat};
 
-/// Clocks of one step.
+/// Clocks of one step, unless a bench has others.
 const STEP: u64 = 100;
-/// Steps after which a wait is given up.
-const PATIENCE: u64 = 4_000;
+/// Clocks after which a wait is given up.
+const PATIENCE: u64 = 400_000;
+/// Where regions begin in their first page: not at its start, like most buffers, and always at the same place, because the number of beats
+/// depends on it.
+const REGION_OFFSET: usize = 0x110;
+/// What memory holds that nobody has written.
+pub const CANARY: u8 = 0xEE;
 /// Port on which the passive side of [`Bench::connect`] listens, and the next ones.
 const FIRST_PORT: u16 = 5_000;
 
@@ -202,8 +207,10 @@ pub struct Region {
     pub mr: *mut NDK_MR,
     /// Its token, for both ends.
     pub token: u32,
-    /// Kept for good: the card may reach it until the region is closed.
+    /// Never freed: the card may reach it until the region is closed.
     bytes: &'static [Cell<u8>],
+    /// The whole pages that it lies in.
+    pages: &'static [Cell<u8>],
 }
 
 impl Region {
@@ -297,8 +304,12 @@ pub struct Bench {
     pub world: Arc<World>,
     /// Both sides.
     pub sides: [Side; 2],
+    /// Clocks of one step.
+    pub step_clocks: u64,
     next_port: u16,
-    _repeat: Repeat,
+    /// Pages of regions that are closed.
+    spare: RefCell<Vec<&'static [Cell<u8>]>>,
+    _repeat: Option<Repeat>,
 }
 
 impl Bench {
@@ -315,13 +326,20 @@ impl Bench {
     /// As [`Bench::with_link`], with this timeout exponent and retry count instead of the driver's.
     pub fn with_retries(link: LinkConfig, retries: Option<(u8, u8)>) -> Self {
         let seed = repeat::seed();
-        let config = WorldConfig { seed, threads: Threads::One, trace: repeat::trace(), link, ..WorldConfig::default() };
+        let bench = Self::with_world(WorldConfig { seed, link, ..WorldConfig::default() }, retries);
+        Self { _repeat: Some(Repeat { seed, capture: None }), ..bench }
+    }
+
+    /// As [`Bench::with_retries`], in surroundings of the caller's choice, whose seed the caller tells if the test fails.
+    pub fn with_world(config: WorldConfig, retries: Option<(u8, u8)>) -> Self {
+        let psn_seed = Some(config.seed);
+        let config = WorldConfig { threads: Threads::One, trace: repeat::trace(), ..config };
         let world = World::new(&config).expect("the files of the simulation");
         let exchange = Exchange::new();
         let sides = [0u8, 1].map(|number| {
             let card = world.device(number.into());
             let ip = Ipv4Addr::new(192, 0, 2, number + 1);
-            let mut config = AdapterConfig::new([2, 0, 0, 0, 0, number + 1], Some(ip), None);
+            let mut config = AdapterConfig { psn_seed, ..AdapterConfig::new([2, 0, 0, 0, 0, number + 1], Some(ip), None) };
             if let Some((ack_timeout, retry_count)) = retries {
                 config = AdapterConfig { ack_timeout, retry_count, ..config };
             }
@@ -329,7 +347,7 @@ impl Bench {
             let adapter = open(device, 2, 1).expect("the adapter is opened");
             Side { own_mappings: card.mappings(), card, device, adapter, ip }
         });
-        Self { world, sides, next_port: FIRST_PORT, _repeat: Repeat { seed, capture: None } }
+        Self { world, sides, step_clocks: STEP, next_port: FIRST_PORT, spare: RefCell::default(), _repeat: None }
     }
 
     /// Returns a slot that lives as long as the process: callbacks may come at any time.
@@ -347,7 +365,12 @@ impl Bench {
 
     /// Lets the clocks run a little, and runs callbacks.
     pub fn step(&self) {
-        self.world.run(STEP).expect("the cards keep their contracts");
+        self.pass(self.step_clocks);
+    }
+
+    /// Lets `clocks` clocks run, and then callbacks.
+    pub fn pass(&self, clocks: u64) {
+        self.world.run(clocks).expect("the cards keep their contracts");
         self.process();
     }
 
@@ -359,7 +382,7 @@ impl Bench {
     /// Steps until `condition` gives something.
     #[track_caller]
     pub fn wait<T>(&self, what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
-        for _ in 0..PATIENCE {
+        for _ in 0..PATIENCE / self.step_clocks {
             if let Some(value) = condition() {
                 return value;
             }
@@ -438,17 +461,41 @@ impl Bench {
         self.created(self.try_qp(pd, receive_cq, initiator_cq, size, slot), slot)
     }
 
-    /// Registers `len` bytes of canaries (0xEE) with `NDK_MR_FLAG_*`.
+    /// Registers `len` bytes of [`CANARY`] with `NDK_MR_FLAG_*`.
     #[track_caller]
     pub fn region(&self, pd: *mut NDK_PD, len: usize, flags: u32) -> Region {
         let mut mr = null_mut();
         let slot = self.slot();
         assert_eq!(ndk!(pd, NdkCreateMr(0, Some(on_created), slot.context(), &mut mr)), SUCCESS);
-        let bytes: &'static [Cell<u8>] = Vec::leak(vec![Cell::new(0xEE); len]);
+        let pages = self.pages((REGION_OFFSET + len).next_multiple_of(PAGE_SIZE));
+        let bytes = &pages[REGION_OFFSET..REGION_OFFSET + len];
         let mut mdl = mdl(bytes.as_ptr().cast(), len);
         let status = ndk!(mr, NdkRegisterMr(&mut mdl, len, flags, Some(on_done), slot.context()));
         assert_eq!(self.done(status, slot), SUCCESS);
-        Region { mr, token: ndk!(mr, NdkGetRemoteTokenFromMr()), bytes }
+        Region { mr, token: ndk!(mr, NdkGetRemoteTokenFromMr()), bytes, pages }
+    }
+
+    /// Returns `len` bytes of canaries, at the beginning of a page.
+    fn pages(&self, len: usize) -> &'static [Cell<u8>] {
+        let mut spare = self.spare.borrow_mut();
+        if let Some(found) = spare.iter().position(|pages| pages.len() == len) {
+            let pages = spare.swap_remove(found);
+            pages.iter().for_each(|byte| byte.set(CANARY));
+            return pages;
+        }
+        let memory = Vec::leak(vec![Cell::new(CANARY); len + PAGE_SIZE]);
+        let start = memory.as_ptr().align_offset(PAGE_SIZE);
+        &memory[start..start + len]
+    }
+
+    /// Takes back the memory of a region that is closed, for another, and checks that nothing was written beside the region: the card can reach
+    /// whole pages.
+    #[track_caller]
+    pub fn give_back(&self, region: Region) {
+        let (front, rest) = region.pages.split_at(REGION_OFFSET);
+        let behind = &rest[region.len()..];
+        assert!(front.iter().chain(behind).all(|byte| byte.get() == CANARY), "bytes beside a region");
+        self.spare.borrow_mut().push(region.pages);
     }
 
     /// Connects two new QPs, one of each side: 0 asks, 1 listens.

@@ -1,43 +1,73 @@
 //! Random programs of an NDK consumer, and the small model of the contract that they are held to.
 //!
 //! A program creates pairs of QPs, connects them, posts with flags of all kinds, flushes, disconnects, closes, arms, moderates, and polls, in any
-//! order, over a link that may lose, repeat, reorder and corrupt frames. The model knows what was accepted, not when anything happens. It demands:
+//! order, in hosts that are fast or slow, over a link that may lose, repeat, reorder and corrupt frames. The model knows what was accepted, not
+//! when anything happens. It demands:
 //!
 //! * each accepted request makes one entry at most, and exactly one unless it was silent and succeeded;
-//! * entries of a queue come in the order of posting; behind one that failed every request has an entry, silent or not;
-//! * a write that succeeded has its bytes in the peer's memory, and nothing is anywhere else;
-//! * nothing is refused while the connection is whole and the queue has room;
+//! * entries of a queue come in the order of posting; behind one that failed every request has an entry, silent or not, that says cancelled;
+//! * a queue takes as many requests as it was made for, no more and no less; none is taken after a flush or a disconnect;
+//! * while nobody has ended the connection, no request fails and there is no disconnect event; a request with a wrong token never succeeds;
+//! * a write that succeeded has its bytes in the peer's memory, as they were when it was posted, and nothing is anywhere else; of a source not a
+//!   byte is changed, and it can be used again when the entry is there, or at once if the request was inline;
+//! * an entry behind an arm makes a notification;
 //! * when everything is closed, the cards reach no more memory than before, and no callback comes any more.
 
+use std::ops::{AddAssign, Range};
+
 use proptest::prelude::*;
+use serde::Serialize;
+use verbena_host::ndk::NtStatus;
 use verbena_ndk::abi::*;
-use verbena_sim::LinkConfig;
+use verbena_sim::{LinkConfig, PcieConfig, WorldConfig};
 
-use crate::ndk::{on_done, Bench, Call, Connected, Entry, QpSize, Region, Slot, CONNECTION_INVALID, PENDING, SUCCESS};
-use crate::{close, ndk};
+use crate::ndk;
+use crate::ndk::{
+    nt, on_done, Bench, Call, Connected, Entry, QpSize, Region, Slot, CANARY, CANCELLED, CONNECTION_INVALID, PENDING, SUCCESS,
+};
 
-/// Bytes of a write's own place in the peer's memory.
-const PLACE: usize = 128;
-/// Most writes of a program, each of which has its own place.
-const PLACES: usize = 512;
+/// Bytes of a source and of a sink, in which each write has a place of its own.
+const SPACE: usize = 64 * 1024;
+/// Bytes between two places, at least.
+const GAP: usize = 32;
+/// What a source is overwritten with when nobody may read it any more.
+const SCRIBBLE: u8 = 0xFF;
 /// Most pairs of QPs of a program.
 const MOST_PAIRS: usize = 6;
-/// Steps that a flush may take.
-const PATIENCE: usize = 200;
-/// Longest write.
-const LONGEST: usize = 96;
-/// `STATUS_NO_MORE_ENTRIES`.
-const NO_MORE_ENTRIES: NTSTATUS = crate::ndk::nt(verbena_host::ndk::NtStatus::NO_MORE_ENTRIES);
+/// Most inline bytes of a write, and longest write of most.
+const MOST_INLINE: usize = 96;
+/// Longest write: of three packets.
+const LONGEST: usize = 9_000;
+/// Clocks of a step: a fraction of what a command of the card takes, which is what most steps wait for.
+const STEP: u64 = 20;
+/// Clocks that a flush may take.
+const FLUSH: u64 = 20_000;
+/// Clocks that the requests of a connection may take: far more than all retries of a few of them.
+const PATIENCE: u64 = 400_000;
+/// Clocks after the last close of a program in which nothing may be called.
+const SILENCE: u64 = 300;
+/// The same for all programs on a pair of cards, at its end: longer than a timeout, and than any moderation here.
+const LONG_SILENCE: u64 = 20_000;
+
+const ACCESS_VIOLATION: NTSTATUS = nt(NtStatus::ACCESS_VIOLATION);
+const BUFFER_OVERFLOW: NTSTATUS = nt(NtStatus::BUFFER_OVERFLOW);
+const IO_TIMEOUT: NTSTATUS = nt(NtStatus::IO_TIMEOUT);
+const NO_MORE_ENTRIES: NTSTATUS = nt(NtStatus::NO_MORE_ENTRIES);
 
 /// A program: what a consumer does, in order.
 #[derive(Clone, Debug)]
-pub struct Program(Vec<Op>);
+pub struct Program {
+    ops: Vec<Op>,
+    /// What is outstanding in the end is waited for, before anything is closed.
+    waits: bool,
+    end: End,
+}
 
 /// One step. `pair` is taken modulo what there is.
 #[derive(Clone, Copy, Debug)]
 enum Op {
-    /// Two QPs with queues of `depth`, connected.
-    Connect { depth: u32 },
+    /// Two QPs with queues of `depth` that take `inline_bytes`, connected.
+    Connect { depth: u32, inline_bytes: u32 },
     /// A write of `len` bytes with flags; `fault` spoils one token.
     Write { pair: usize, side: usize, flags: u32, len: usize, fault: Fault },
     /// A receive.
@@ -55,7 +85,7 @@ enum Op {
     /// Up to `most` entries are taken.
     Poll { side: usize, most: usize },
     /// Time passes.
-    Run { steps: u32 },
+    Run { clocks: u64 },
 }
 
 /// What is wrong with a write.
@@ -69,9 +99,23 @@ enum Fault {
     Remote,
 }
 
-/// Returns the programs of up to `longest` steps.
+/// What is done first in the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// All QPs are flushed.
+    Flush,
+    /// All connectors are closed.
+    CloseConnectors,
+    /// All QPs are closed; their connectors last.
+    CloseQps,
+}
+
+/// Returns the programs of up to `longest` steps behind the first connection, most of which are much shorter: what breaks in few steps is found in
+/// them sooner.
 pub fn programs(longest: usize) -> impl Strategy<Value = Program> {
     let which = || (0usize..8, 0usize..2);
+    let connect = (1u32..17, prop_oneof![Just(32u32), Just(MOST_INLINE as u32)]);
+    let connect = connect.prop_map(|(depth, inline_bytes)| Op::Connect { depth, inline_bytes });
     let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>()).prop_map(|(silent, fence, inline, defer)| {
         let bit = |set, flag| if set { flag } else { 0 };
         bit(silent, NDK_OP_FLAG_SILENT_SUCCESS)
@@ -79,25 +123,154 @@ pub fn programs(longest: usize) -> impl Strategy<Value = Program> {
             | bit(inline, NDK_OP_FLAG_INLINE)
             | bit(defer, NDK_OP_FLAG_DEFER)
     });
-    let fault = prop_oneof![40 => Just(Fault::None), 1 => Just(Fault::Local), 1 => Just(Fault::Remote)];
-    let write =
-        (which(), flags, 0..=LONGEST, fault).prop_map(|((pair, side), flags, len, fault)| Op::Write { pair, side, flags, len, fault });
+    let len = prop_oneof![20 => 0..=MOST_INLINE, 1 => MOST_INLINE..=LONGEST];
+    let fault = prop_oneof![80 => Just(Fault::None), 1 => Just(Fault::Local), 1 => Just(Fault::Remote)];
+    let write = (which(), flags, len, fault).prop_map(|((pair, side), flags, len, fault)| Op::Write { pair, side, flags, len, fault });
     let op = prop_oneof![
-        3 => (1u32..9).prop_map(|depth| Op::Connect { depth }),
-        40 => write,
-        3 => which().prop_map(|(pair, side)| Op::Receive { pair, side }),
+        6 => connect.clone(),
+        100 => write,
+        6 => which().prop_map(|(pair, side)| Op::Receive { pair, side }),
         2 => which().prop_map(|(pair, side)| Op::Flush { pair, side }),
         1 => which().prop_map(|(pair, side)| Op::Disconnect { pair, side }),
         1 => which().prop_map(|(pair, side)| Op::CloseConnector { pair, side }),
-        4 => (0usize..2, 0u32..3).prop_map(|(side, kind)| Op::Arm { side, kind }),
-        1 => (0usize..2, 0u32..40, 0u32..9).prop_map(|(side, interval, count)| Op::Moderate { side, interval, count }),
-        10 => (0usize..2, 1usize..20).prop_map(|(side, most)| Op::Poll { side, most }),
-        10 => (1u32..30).prop_map(|steps| Op::Run { steps }),
-    ];
-    prop::collection::vec(op, 1..longest).prop_map(|mut ops| {
-        ops.insert(0, Op::Connect { depth: 8 });
-        Program(ops)
+        8 => (0usize..2, 0u32..3).prop_map(|(side, kind)| Op::Arm { side, kind }),
+        2 => (0usize..2, 0u32..40, 0u32..9).prop_map(|(side, interval, count)| Op::Moderate { side, interval, count }),
+        24 => (0usize..2, 1usize..20).prop_map(|(side, most)| Op::Poll { side, most }),
+        36 => prop_oneof![3 => 1u64..50, 2 => 50u64..400, 1 => 400u64..2000].prop_map(|clocks| Op::Run { clocks }),
+    ]
+    .boxed();
+    let up_to = |most: usize| prop::collection::vec(op.clone(), 1..=most.min(longest));
+    let ops = prop_oneof![6 => up_to(20), 3 => up_to(60), 1 => up_to(longest)];
+    let end = prop_oneof![Just(End::Flush), Just(End::CloseConnectors), Just(End::CloseQps)];
+    (connect, ops, any::<bool>(), end).prop_map(|(first, mut ops, waits, end)| {
+        ops.insert(0, first);
+        Program { ops, waits, end }
     })
+}
+
+/// The hosts of two cards and the link between them.
+#[derive(Clone, Copy, Debug)]
+pub struct Environment {
+    seed: u64,
+    pcie: PcieConfig,
+    link: LinkConfig,
+}
+
+/// Returns environments, half of them with a link on which nothing goes wrong.
+pub fn environments() -> impl Strategy<Value = Environment> {
+    // Most hosts are faster than any real one: much then happens at about the same time, and more programs fit into an hour.
+    let read = (prop_oneof![3 => 8u64..40, 1 => 40u64..300], 0u64..40);
+    let mmio = prop_oneof![3 => 2u64..20, 1 => 20u64..100];
+    let latency = 110u64..250;
+    let stall = prop_oneof![3 => Just(0u8), 1 => 1u8..30];
+    let loss = prop_oneof![1 => Just(0u32), 1 => 1_000u32..20_000];
+    (any::<u64>(), read, mmio, latency, stall, loss).prop_map(
+        |(seed, (read_latency, read_jitter), mmio_latency, latency, stall_percent, loss)| {
+            let pcie = PcieConfig { read_latency, read_jitter, mmio_latency, stall_percent, ..PcieConfig::default() };
+            let link = LinkConfig { latency, stall_percent, ..LinkConfig::default() };
+            Environment { seed, pcie, link }.with_loss(loss)
+        },
+    )
+}
+
+impl Environment {
+    /// Returns the same, with a link that loses `ppm` of a million frames, repeats and reorders as many, and corrupts half as many.
+    #[must_use]
+    pub fn with_loss(self, ppm: u32) -> Self {
+        let link = LinkConfig { loss_ppm: ppm, duplicate_ppm: ppm, reorder_ppm: ppm, corrupt_ppm: ppm / 2, ..self.link };
+        Self { link, ..self }
+    }
+
+    /// Returns two cards in this environment.
+    pub fn cards(self) -> Cards {
+        let Self { seed, pcie, link } = self;
+        // The shortest timeout there is, and all retries.
+        let retries = (link.loss_ppm != 0).then_some((1, 7));
+        let mut bench = Bench::with_world(WorldConfig { seed, pcie, link, ..WorldConfig::default() }, retries);
+        bench.step_clocks = STEP;
+        Cards { bench, ended: Vec::new() }
+    }
+}
+
+/// What became of the requests of programs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Tally {
+    /// Programs that ran.
+    pub programs: u64,
+    /// Their steps.
+    pub steps: u64,
+    /// Clocks that they took.
+    pub clocks: u64,
+    /// Pairs of QPs that they connected.
+    pub pairs: u64,
+    /// Requests that were accepted.
+    pub accepted: u64,
+    /// Requests that were refused inline: the queue was full, the connection over, or the data too long.
+    pub refused: u64,
+    /// Accepted requests with an entry that says success.
+    pub succeeded: u64,
+    /// Accepted requests with an entry that says anything else.
+    pub failed: u64,
+    /// Accepted requests without an entry, which were silent and succeeded.
+    pub silent: u64,
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.programs += other.programs;
+        self.steps += other.steps;
+        self.clocks += other.clocks;
+        self.pairs += other.pairs;
+        self.accepted += other.accepted;
+        self.refused += other.refused;
+        self.succeeded += other.succeeded;
+        self.failed += other.failed;
+        self.silent += other.silent;
+    }
+}
+
+/// Two cards on which programs run, one after the other.
+#[derive(Debug)]
+pub struct Cards {
+    bench: Bench,
+    /// Contexts of callbacks that are over, and how often each was called.
+    ended: Vec<(&'static Slot, usize)>,
+}
+
+impl Cards {
+    /// Runs a program, and returns what became of its requests.
+    ///
+    /// # Panics
+    /// If the model finds something that is not as it should be.
+    pub fn run(&mut self, program: &Program) -> Tally {
+        let before = [0, 1].map(|side| self.bench.sides[side].card.mappings());
+        let start = self.bench.world.clock();
+        let mut run = Run::new(&mut self.bench);
+        for op in &program.ops {
+            run.step(*op);
+        }
+        if program.waits {
+            run.wait();
+        }
+        let (tally, slots) = run.end(program.end);
+        self.ended.extend(slots.into_iter().map(|slot| (slot, slot.count())));
+        for (side, before) in self.bench.sides.iter().zip(before) {
+            assert_eq!(side.card.mappings(), before, "memory that the card still reaches");
+        }
+        Tally { programs: 1, steps: program.ops.len() as u64, clocks: self.bench.world.clock() - start, ..tally }
+    }
+
+    /// Closes both adapters, after a time in which nothing may be called any more.
+    ///
+    /// # Panics
+    /// As [`Cards::run`].
+    pub fn close(self) {
+        (0..LONG_SILENCE / STEP).for_each(|_| self.bench.step());
+        for (slot, count) in &self.ended {
+            assert_eq!(slot.count(), *count, "calls of what is over: {:x?}", slot.calls());
+        }
+        self.bench.close();
+    }
 }
 
 /// A request that was accepted.
@@ -105,6 +278,10 @@ pub fn programs(longest: usize) -> impl Strategy<Value = Program> {
 struct Posted {
     request: u64,
     is_silent: bool,
+    /// It has a wrong token, so it can't succeed.
+    is_spoiled: bool,
+    /// Its place in source and sink.
+    place: Range<usize>,
     bytes: Vec<u8>,
     status: Option<NTSTATUS>,
 }
@@ -115,31 +292,44 @@ struct Queue {
     posted: Vec<Posted>,
     /// Requests whose entries, if they make any, are there.
     passed: usize,
+    /// Newest requests that the consumer has deferred, and that the card may therefore not know of.
+    deferred: usize,
 }
 
 impl Queue {
-    /// Takes an entry: it is of a request that is outstanding, and of none but silent ones has an entry been left out before it.
-    fn enter(&mut self, entry: &Entry) {
+    /// Takes an entry: it is of a request that is outstanding, and of none but silent ones has an entry been left out before it. Returns the
+    /// requests that are over with it.
+    fn enter(&mut self, entry: &Entry) -> &[Posted] {
         let found = self.posted[self.passed..].iter().position(|posted| posted.request == entry.request);
         let Some(distance) = found else { panic!("an entry of no request that is outstanding: {entry:x?}, {} passed", self.passed) };
-        let index = self.passed + distance;
-        let failed = self.posted[..self.passed].iter().any(|posted| posted.status.is_some_and(|status| status != SUCCESS));
+        let (index, has_failed) = (self.passed + distance, self.has_failed());
         for posted in &self.posted[self.passed..index] {
             assert!(posted.is_silent, "the entry of request {} is left out", posted.request);
-            assert!(!failed, "silent request {} behind one that failed has no entry", posted.request);
+            assert!(!posted.is_spoiled, "request {} has a wrong token, and no entry", posted.request);
+            assert!(!has_failed, "silent request {} behind one that failed has no entry", posted.request);
         }
-        assert!(!self.posted[index].is_silent || entry.status != SUCCESS, "silent request {} has succeeded aloud", entry.request);
-        assert!(!failed || entry.status != SUCCESS, "request {} has succeeded behind one that failed", entry.request);
-        self.posted[index].status = Some(entry.status);
-        self.passed = index + 1;
+        let posted = &mut self.posted[index];
+        if entry.status == SUCCESS {
+            assert!(!posted.is_silent, "silent request {} has succeeded aloud", entry.request);
+            assert!(!posted.is_spoiled, "request {} has succeeded with a wrong token", entry.request);
+            assert_eq!(entry.code, 0, "the code of a success");
+        }
+        assert!(!has_failed || entry.status == CANCELLED, "request {} behind one that failed: {:#x}", entry.request, entry.status);
+        posted.status = Some(entry.status);
+        let over = self.passed..index + 1;
+        self.passed = over.end;
+        &self.posted[over]
     }
 
     /// Checks that everything is over.
     fn check(&self) {
-        let failed = self.posted.iter().any(|posted| posted.status.is_some_and(|status| status != SUCCESS));
         for posted in &self.posted[self.passed..] {
-            assert!(posted.is_silent && !failed, "request {} has no entry", posted.request);
+            assert!(posted.is_silent && !posted.is_spoiled && !self.has_failed(), "request {} has no entry", posted.request);
         }
+    }
+
+    fn has_failed(&self) -> bool {
+        self.posted[..self.passed].iter().any(|posted| posted.status.is_some_and(|status| status != SUCCESS))
     }
 
     /// Tells whether every request that must make an entry has made it.
@@ -147,45 +337,57 @@ impl Queue {
         self.posted[self.passed..].iter().all(|posted| posted.is_silent)
     }
 
-    /// Most requests that can still take a slot.
-    fn outstanding(&self) -> usize {
+    /// Tells whether all requests whose doorbell was rung have made the entries that they must make.
+    fn is_done(&self) -> bool {
+        self.posted[self.passed..].iter().rev().skip(self.deferred).all(|posted| posted.is_silent)
+    }
+
+    /// Requests that hold a slot, at most: silent ones may have left theirs.
+    fn held_at_most(&self) -> usize {
         self.posted.len() - self.passed
+    }
+
+    /// Requests that hold a slot, at least: the oldest that has to make an entry, and all behind it.
+    fn held_at_least(&self) -> usize {
+        let held = &self.posted[self.passed..];
+        held.len() - held.iter().position(|posted| !posted.is_silent).unwrap_or(held.len())
     }
 }
 
 /// Two QPs.
 struct Pair {
     connected: Connected,
-    depth: u32,
+    depth: usize,
+    inline_bytes: usize,
     initiators: [Queue; 2],
     receives: [Queue; 2],
     /// Nothing has been done to it that ends it.
     is_whole: bool,
+    /// A request has a wrong token, or one that is about to be.
+    has_fault: bool,
+    /// This side has flushed its QP, or has disconnected.
+    has_ended: [bool; 2],
     /// Closes of connectors that are under way.
     closing: [Option<&'static Slot>; 2],
     disconnects: Vec<&'static Slot>,
 }
 
-/// Returns two cards for programs, whose link loses `loss_ppm` of a million frames, repeats and reorders as many, and corrupts half as many.
-pub fn bench(loss_ppm: u32) -> Bench {
-    let link = LinkConfig { loss_ppm, duplicate_ppm: loss_ppm, reorder_ppm: loss_ppm, corrupt_ppm: loss_ppm / 2, ..LinkConfig::default() };
-    // The shortest timeout there is, and all retries.
-    Bench::with_retries(link, (loss_ppm != 0).then_some((1, 7)))
-}
-
-/// Runs a program.
-///
-/// # Panics
-/// If the model finds something that is not as it should be.
-pub fn run(bench: &mut Bench, program: &Program) {
-    let before = [0, 1].map(|side| bench.sides[side].card.mappings());
-    let mut run = Run::new(bench);
-    for op in &program.0 {
-        run.step(*op);
+impl Pair {
+    fn queues(&self) -> impl Iterator<Item = &Queue> {
+        self.initiators.iter().chain(&self.receives)
     }
-    run.end();
-    for (side, before) in bench.sides.iter().zip(before) {
-        assert_eq!(side.card.mappings(), before, "memory that the card still reaches");
+
+    /// Checks what an entry says of the connection.
+    fn check(&self, entry: &Entry) {
+        if self.is_whole {
+            assert_eq!(entry.status, SUCCESS, "a request has failed on a connection that nobody has ended: {entry:x?}");
+        }
+        let is_legal = match entry.status {
+            SUCCESS | CANCELLED | IO_TIMEOUT => true,
+            ACCESS_VIOLATION => self.has_fault,
+            _ => false,
+        };
+        assert!(is_legal, "an entry for which there is no reason: {entry:x?}");
     }
 }
 
@@ -195,8 +397,13 @@ struct Run<'a> {
     cqs: [(*mut NDK_CQ, &'static Slot); 2],
     sources: [Region; 2],
     sinks: [Region; 2],
+    /// What the sources hold.
+    filled: [Vec<u8>; 2],
+    /// First byte of source and sink that no request has.
+    free: usize,
     pairs: Vec<Pair>,
-    next_request: usize,
+    next_request: u64,
+    refused: u64,
     arms: [usize; 2],
 }
 
@@ -205,105 +412,159 @@ impl<'a> Run<'a> {
         let pds = [0, 1].map(|side| bench.pd(side));
         // Room for everything that a program can have outstanding.
         let cqs = [0, 1].map(|side| bench.cq(side, 1024));
-        let sources = [0, 1].map(|side| bench.region(pds[side], PLACE * PLACES, NDK_MR_FLAG_ALLOW_LOCAL_READ));
-        let sinks = [0, 1].map(|side| bench.region(pds[side], PLACE * PLACES, NDK_MR_FLAG_ALLOW_REMOTE_WRITE));
-        Self { bench, pds, cqs, sources, sinks, pairs: Vec::new(), next_request: 0, arms: [0; 2] }
+        let sources = [0, 1].map(|side| bench.region(pds[side], SPACE, NDK_MR_FLAG_ALLOW_LOCAL_READ));
+        let sinks = [0, 1].map(|side| bench.region(pds[side], SPACE, NDK_MR_FLAG_ALLOW_REMOTE_WRITE));
+        let filled = [(); 2].map(|()| vec![CANARY; SPACE]);
+        Self { bench, pds, cqs, sources, sinks, filled, free: GAP, pairs: Vec::new(), next_request: 0, refused: 0, arms: [0; 2] }
     }
 
     fn step(&mut self, op: Op) {
         let count = self.pairs.len();
         match op {
-            Op::Connect { depth } if count < MOST_PAIRS => self.connect(depth),
+            Op::Connect { depth, inline_bytes } if count < MOST_PAIRS => self.connect(depth, inline_bytes),
             Op::Connect { .. } => {}
             Op::Write { pair, side, flags, len, fault } => self.write(pair % count, side, flags, len, fault),
             Op::Receive { pair, side } => self.receive(pair % count, side),
-            Op::Flush { pair, side } => {
-                let pair = &mut self.pairs[pair % count];
-                pair.is_whole = false;
-                ndk!(pair.connected.qps[side], NdkFlush());
-            }
-            Op::Disconnect { pair, side } => {
-                let (pair, slot) = (&mut self.pairs[pair % count], self.bench.slot());
-                if pair.closing[side].is_none() {
-                    pair.is_whole = false;
-                    if ndk!(pair.connected.connectors[side], NdkDisconnect(Some(on_done), slot.context())) == PENDING {
-                        pair.disconnects.push(slot);
-                    }
-                }
-            }
+            Op::Flush { pair, side } => self.flush(pair % count, side),
+            Op::Disconnect { pair, side } => self.disconnect(pair % count, side),
             Op::CloseConnector { pair, side } => self.close_connector(pair % count, side),
-            Op::Arm { side, kind } => {
-                self.arms[side] += 1;
-                ndk!(self.cqs[side].0, NdkArmCq(kind));
-            }
+            Op::Arm { side, kind } => self.arm(side, kind),
             Op::Moderate { side, interval, count } => {
                 assert_eq!(ndk!(self.cqs[side].0, NdkControlCqInterruptModeration(interval, count)), SUCCESS);
             }
             Op::Poll { side, most } => {
                 self.poll(side, most);
             }
-            Op::Run { steps } => (0..steps).for_each(|_| self.bench.step()),
+            Op::Run { clocks } => {
+                (0..clocks / STEP).for_each(|_| self.bench.step());
+                self.bench.pass(clocks % STEP);
+            }
         }
     }
 
-    fn connect(&mut self, depth: u32) {
+    fn connect(&mut self, depth: u32, inline_bytes: u32) {
         let number = self.pairs.len() as u64;
         let qps = [0, 1].map(|side| {
             let context = number << 8 | side as u64;
-            let size = QpSize { context, receives: depth, initiators: depth, inline_bytes: LONGEST as u32, ..QpSize::default() };
+            let size = QpSize { context, receives: depth, initiators: depth, inline_bytes, ..QpSize::default() };
             self.bench.qp(self.pds[side], self.cqs[side].0, self.cqs[side].0, size)
         });
         self.pairs.push(Pair {
             connected: self.bench.connect(qps),
-            depth,
+            depth: depth as usize,
+            inline_bytes: inline_bytes as usize,
             initiators: Default::default(),
             receives: Default::default(),
             is_whole: true,
+            has_fault: false,
+            has_ended: [false; 2],
             closing: [None; 2],
             disconnects: Vec::new(),
         });
     }
 
     fn write(&mut self, index: usize, side: usize, flags: u32, len: usize, fault: Fault) {
-        let place = self.next_request;
-        if place == PLACES {
+        let place = self.free..self.free + len;
+        if place.end + GAP > SPACE {
             return;
         }
+        self.free = (place.end + GAP).next_multiple_of(GAP);
+        let request = self.next_request;
         self.next_request += 1;
-        let bytes: Vec<u8> = (0..len).map(|at| (place * 31 + at * 7) as u8 & 0x7F).collect();
+        let bytes: Vec<u8> = (0..len).map(|at| (request as usize * 31 + at * 7) as u8 & 0x7F).collect();
+        self.fill(side, place.start, &bytes);
         let (source, sink) = (&self.sources[side], &self.sinks[1 - side]);
-        source.fill(place * PLACE, &bytes);
         let spoiled = |token: u32, when: Fault| if fault == when { token ^ 0x40 } else { token };
         let half = len / 2;
-        let mut sges = [source.sge(place * PLACE, half as u32), source.sge(place * PLACE + half, (len - half) as u32)];
+        let mut sges = [source.sge(place.start, half as u32), source.sge(place.start + half, (len - half) as u32)];
         sges.iter_mut().for_each(|sge| sge.MemoryRegionToken = spoiled(source.token, Fault::Local));
+        let is_inline = flags & NDK_OP_FLAG_INLINE != 0;
         let pair = &mut self.pairs[index];
-        let is_full = pair.initiators[side].outstanding() >= pair.depth as usize;
-        let remote = sink.va(place * PLACE);
-        match self.bench.write(pair.connected.qps[side], place as u64, &sges, remote, spoiled(sink.token, Fault::Remote), flags) {
+        let (qp, queue) = (pair.connected.qps[side], &mut pair.initiators[side]);
+        let (is_full, may_be_full) = (queue.held_at_least() >= pair.depth, queue.held_at_most() >= pair.depth);
+        let is_too_long = is_inline && len > pair.inline_bytes;
+        let status = self.bench.write(qp, request, &sges, sink.va(place.start), spoiled(sink.token, Fault::Remote), flags);
+        self.refused += u64::from(status != SUCCESS);
+        match status {
             SUCCESS => {
+                assert!(!is_full, "a queue of {} takes one request more", pair.depth);
+                assert!(!is_too_long, "{len} bytes are inline, the queue was made for {}", pair.inline_bytes);
+                assert!(!pair.has_ended[side], "a request is taken behind a flush or a disconnect");
                 // A write of no bytes looks at no token, and inline data has no local one.
-                let is_inline = flags & NDK_OP_FLAG_INLINE != 0;
-                pair.is_whole &= fault == Fault::None || len == 0 || (fault == Fault::Local && is_inline);
+                let is_spoiled = len > 0 && (fault == Fault::Remote || (fault == Fault::Local && !is_inline));
+                pair.is_whole &= !is_spoiled;
+                pair.has_fault |= is_spoiled;
                 let is_silent = flags & NDK_OP_FLAG_SILENT_SUCCESS != 0;
-                pair.initiators[side].posted.push(Posted { request: place as u64, is_silent, bytes, status: None });
+                queue.deferred = if flags & NDK_OP_FLAG_DEFER != 0 { queue.deferred + 1 } else { 0 };
+                queue.posted.push(Posted { request, is_silent, is_spoiled, place: place.clone(), bytes, status: None });
+                if is_inline {
+                    self.scribble(side, place);
+                }
             }
-            NO_MORE_ENTRIES => assert!(is_full, "a queue of {} that holds fewer is full", pair.depth),
+            // What fails inline rings for what was deferred.
+            NO_MORE_ENTRIES => {
+                assert!(may_be_full, "a queue of {} that holds fewer is full", pair.depth);
+                queue.deferred = 0;
+            }
+            BUFFER_OVERFLOW => {
+                assert!(is_too_long, "{len} bytes are too long for {}", pair.inline_bytes);
+                queue.deferred = 0;
+            }
             CONNECTION_INVALID => assert!(!pair.is_whole, "a connection that nobody has ended is over"),
             other => panic!("a write gave {other:#x}"),
         }
+    }
+
+    /// Puts bytes into the source of a side.
+    fn fill(&mut self, side: usize, start: usize, bytes: &[u8]) {
+        self.sources[side].fill(start, bytes);
+        self.filled[side][start..start + bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// Spoils a place in the source of a side that nobody may read any more.
+    fn scribble(&mut self, side: usize, place: Range<usize>) {
+        self.fill(side, place.start, &vec![SCRIBBLE; place.len()]);
     }
 
     fn receive(&mut self, index: usize, side: usize) {
         let pair = &mut self.pairs[index];
         let queue = &mut pair.receives[side];
         let request = queue.posted.len() as u64;
-        match ndk!(pair.connected.qps[side], NdkReceive(request as PVOID, std::ptr::null(), 0)) {
-            SUCCESS => queue.posted.push(Posted { request, is_silent: false, bytes: Vec::new(), status: None }),
-            NO_MORE_ENTRIES => assert!(queue.outstanding() >= pair.depth as usize, "a queue that is not full is full"),
+        let is_full = queue.held_at_least() >= pair.depth;
+        let status = ndk!(pair.connected.qps[side], NdkReceive(request as PVOID, std::ptr::null(), 0));
+        self.refused += u64::from(status != SUCCESS);
+        match status {
+            SUCCESS => {
+                assert!(!is_full, "a queue of {} takes one receive more", pair.depth);
+                queue.posted.push(Posted { request, is_silent: false, is_spoiled: false, place: 0..0, bytes: Vec::new(), status: None });
+            }
+            NO_MORE_ENTRIES => assert!(is_full, "a queue that is not full is full"),
             CONNECTION_INVALID => assert!(!pair.is_whole, "a connection that nobody has ended is over"),
             other => panic!("a receive gave {other:#x}"),
         }
+    }
+
+    fn flush(&mut self, index: usize, side: usize) {
+        let pair = &mut self.pairs[index];
+        pair.is_whole = false;
+        pair.has_ended[side] = true;
+        ndk!(pair.connected.qps[side], NdkFlush());
+    }
+
+    fn disconnect(&mut self, index: usize, side: usize) {
+        let (pair, slot) = (&mut self.pairs[index], self.bench.slot());
+        if pair.closing[side].is_some() {
+            return;
+        }
+        match ndk!(pair.connected.connectors[side], NdkDisconnect(Some(on_done), slot.context())) {
+            PENDING => {
+                pair.disconnects.push(slot);
+                pair.has_ended[side] = true;
+            }
+            CONNECTION_INVALID => assert!(!pair.is_whole, "a connection that nobody has ended is over"),
+            other => panic!("a disconnect gave {other:#x}"),
+        }
+        pair.is_whole = false;
     }
 
     fn close_connector(&mut self, index: usize, side: usize) {
@@ -317,6 +578,11 @@ impl<'a> Run<'a> {
         }
     }
 
+    fn arm(&mut self, side: usize, kind: u32) {
+        self.arms[side] += 1;
+        ndk!(self.cqs[side].0, NdkArmCq(kind));
+    }
+
     /// Takes entries and holds them against the model. Returns how many there were.
     fn poll(&mut self, side: usize, most: usize) -> usize {
         let entries = self.bench.take(self.cqs[side].0, most);
@@ -324,41 +590,94 @@ impl<'a> Run<'a> {
             let (number, from) = ((entry.qp >> 8) as usize, (entry.qp & 0xFF) as usize);
             assert!(number < self.pairs.len() && from == side, "an entry of no QP of this side: {entry:x?}");
             let pair = &mut self.pairs[number];
+            pair.check(entry);
             match entry.operation {
-                1 => pair.receives[side].enter(entry),
-                64 => pair.initiators[side].enter(entry),
+                1 => {
+                    assert_eq!(entry.status, CANCELLED, "a receive that no send takes: {entry:x?}");
+                    pair.receives[side].enter(entry);
+                }
+                64 => {
+                    let over: Vec<_> = pair.initiators[side].enter(entry).iter().map(|posted| posted.place.clone()).collect();
+                    if entry.status == SUCCESS {
+                        over.into_iter().for_each(|place| self.scribble(side, place));
+                    }
+                }
                 other => panic!("an entry of kind {other}"),
             }
+        }
+        for pair in self.pairs.iter().filter(|pair| pair.is_whole) {
+            assert_eq!(pair.connected.events.map(Slot::count), [0; 2], "a disconnect event of a connection that nobody has ended");
         }
         entries.len()
     }
 
-    fn poll_all(&mut self) {
-        for side in 0..2 {
-            while self.poll(side, 64) > 0 {}
-        }
+    /// Takes all entries. Returns how many each side had.
+    fn poll_all(&mut self) -> [usize; 2] {
+        [0, 1].map(|side| {
+            let mut count = 0;
+            loop {
+                match self.poll(side, 64) {
+                    0 => break count,
+                    more => count += more,
+                }
+            }
+        })
     }
 
-    /// Ends everything, and checks what is left to check.
-    fn end(mut self) {
-        self.pairs.iter().flat_map(|pair| pair.connected.qps).for_each(|qp| ndk!(qp, NdkFlush()));
-        // As far as the model can tell; what comes later is polled when all QPs are closed.
-        for _ in 0..PATIENCE {
+    /// Waits until everything is done that nothing stands in the way of.
+    fn wait(&mut self) {
+        for _ in 0..PATIENCE / STEP {
             self.poll_all();
-            if self.pairs.iter().flat_map(|pair| pair.initiators.iter().chain(&pair.receives)).all(Queue::is_quiet) {
-                break;
+            let mut whole = self.pairs.iter().filter(|pair| pair.is_whole).flat_map(|pair| &pair.initiators);
+            if whole.all(Queue::is_done) {
+                return;
             }
             self.bench.step();
         }
-        for index in 0..self.pairs.len() {
-            self.close_connector(index, 0);
-            self.close_connector(index, 1);
+        panic!("requests of a connection that nobody has ended are not done after {PATIENCE} clocks");
+    }
+
+    /// Flushes all QPs behind an arm, and waits for the entries and the notifications.
+    fn flush_all(&mut self) {
+        self.poll_all();
+        let notified = self.cqs.map(|(_, slot)| slot.count());
+        for side in 0..2 {
+            assert_eq!(ndk!(self.cqs[side].0, NdkControlCqInterruptModeration(0, 0)), SUCCESS);
+            self.arm(side, NDK_CQ_NOTIFY_ANY);
         }
-        // Antecedents first: their closes are over when those of the QPs are.
+        (0..self.pairs.len()).for_each(|index| (0..2).for_each(|side| self.flush(index, side)));
+        let mut entries = [0; 2];
+        for _ in 0..FLUSH / STEP {
+            for (sum, more) in entries.iter_mut().zip(self.poll_all()) {
+                *sum += more;
+            }
+            let is_told = |side: usize| entries[side] == 0 || self.cqs[side].1.count() > notified[side];
+            if is_told(0) && is_told(1) && self.pairs.iter().flat_map(Pair::queues).all(Queue::is_quiet) {
+                return;
+            }
+            self.bench.step();
+        }
+        let told = self.cqs.map(|(_, slot)| slot.count());
+        panic!("{FLUSH} clocks behind a flush, with entries {entries:?} and notifications {notified:?} to {told:?}, something is missing");
+    }
+
+    /// Ends everything, checks what is left to check, and returns what became of the requests, and the contexts of all calls, which are over.
+    fn end(mut self, end: End) -> (Tally, Vec<&'static Slot>) {
+        if end == End::Flush {
+            self.flush_all();
+        }
+        for pair in &mut self.pairs {
+            pair.is_whole = false;
+            // What is still under way may find its regions gone.
+            pair.has_fault |= end != End::Flush;
+        }
+        if end != End::CloseQps {
+            self.close_connectors();
+        }
         let bench = &*self.bench;
         let start = |close, object: *mut std::ffi::c_void| bench.close_object(close, object);
         let mut slots = Vec::new();
-        // SAFETY: all of these objects are live.
+        // SAFETY: all of these objects are live. Antecedents first: their closes are over when those of the QPs are.
         unsafe {
             for side in 0..2 {
                 slots.push(start((*(*self.pds[side]).Dispatch).NdkClosePd, self.pds[side].cast()));
@@ -374,41 +693,77 @@ impl<'a> Run<'a> {
                 slots.push(start((*(*listener).Dispatch).NdkCloseListener, listener.cast()));
             }
         }
+        self.close_connectors();
         slots.extend(self.pairs.iter().flat_map(|pair| pair.closing).flatten());
-        slots.iter().for_each(|slot| bench.closed(slot));
+        slots.iter().for_each(|slot| self.bench.closed(slot));
         self.poll_all();
-        let bench = &*self.bench;
-        close!(bench, self.cqs[0].0 => NdkCloseCq, self.cqs[1].0 => NdkCloseCq);
-        // Nothing may be called any more.
-        (0..5).for_each(|_| bench.step());
-        self.check(&slots);
+        for (cq, _) in self.cqs {
+            // SAFETY: the CQ is live.
+            let close = unsafe { (*(*cq).Dispatch).NdkCloseCq };
+            let slot = self.bench.close_object(close, cq.cast());
+            self.bench.closed(slot);
+            slots.push(slot);
+        }
+        slots.extend(self.cqs.map(|(_, notified)| notified));
+        slots.extend(self.pairs.iter().flat_map(|pair| pair.connected.events.into_iter().chain(pair.disconnects.iter().copied())));
+        let calls: Vec<usize> = slots.iter().map(|slot| slot.count()).collect();
+        (0..SILENCE / STEP).for_each(|_| self.bench.step());
+        for (slot, count) in slots.iter().zip(calls) {
+            assert_eq!(slot.count(), count, "calls when everything is closed: {:x?}", slot.calls());
+        }
+        self.check();
+        let tally = self.tally();
+        self.sources.into_iter().chain(self.sinks).for_each(|region| self.bench.give_back(region));
+        (tally, slots)
     }
 
-    fn check(&self, closes: &[&'static Slot]) {
-        closes.iter().for_each(|slot| assert_eq!(slot.calls(), [Call::Closed], "a close calls once"));
-        for (side, (_, notified)) in self.cqs.iter().enumerate() {
-            assert!(notified.count() <= self.arms[side], "{} notifications of {} arms", notified.count(), self.arms[side]);
+    fn close_connectors(&mut self) {
+        (0..self.pairs.len()).for_each(|index| (0..2).for_each(|side| self.close_connector(index, side)));
+    }
+
+    fn tally(&self) -> Tally {
+        let mut tally = Tally { pairs: self.pairs.len() as u64, refused: self.refused, ..Tally::default() };
+        for posted in self.pairs.iter().flat_map(Pair::queues).flat_map(|queue| &queue.posted) {
+            tally.accepted += 1;
+            *match posted.status {
+                None => &mut tally.silent,
+                Some(SUCCESS) => &mut tally.succeeded,
+                Some(_) => &mut tally.failed,
+            } += 1;
         }
-        let mut expected = [(); 2].map(|()| vec![vec![0xEE; PLACE]; PLACES]);
+        tally
+    }
+
+    fn check(&self) {
+        for (side, (_, notified)) in self.cqs.iter().enumerate() {
+            let calls = notified.calls();
+            assert!(calls.iter().all(|call| *call == Call::Notified(SUCCESS)), "{calls:x?}");
+            assert!(calls.len() <= self.arms[side], "{} notifications of {} arms", calls.len(), self.arms[side]);
+        }
+        let mut expected = [(); 2].map(|()| vec![CANARY; SPACE]);
         for pair in &self.pairs {
             pair.disconnects.iter().for_each(|slot| assert_eq!(slot.count(), 1, "a disconnect calls once"));
             pair.connected.events.iter().for_each(|slot| assert!(slot.count() <= 1, "one disconnect event at most"));
-            pair.receives.iter().for_each(Queue::check);
+            pair.queues().for_each(Queue::check);
             for (side, queue) in pair.initiators.iter().enumerate() {
-                queue.check();
                 for posted in &queue.posted {
-                    let place = posted.request as usize;
-                    let found = self.sinks[1 - side].read(place * PLACE, posted.bytes.len());
+                    let found = self.sinks[1 - side].read(posted.place.start, posted.place.len());
                     // A silent request without an entry has succeeded. One that failed may have come through, as a whole or in part.
                     let is_done = posted.status.is_none_or(|status| status == SUCCESS);
-                    let is_right = |(found, new): (&u8, &u8)| found == new || (!is_done && *found == 0xEE);
-                    assert!(found.iter().zip(&posted.bytes).all(is_right), "bytes of request {place}");
-                    expected[1 - side][place][..found.len()].copy_from_slice(&found);
+                    let is_right = |(found, new): (&u8, &u8)| match *found {
+                        CANARY => !is_done,
+                        found => found == *new && !posted.is_spoiled,
+                    };
+                    assert!(found.iter().zip(&posted.bytes).all(is_right), "bytes of request {}", posted.request);
+                    expected[1 - side][posted.place.clone()].copy_from_slice(&found);
                 }
             }
         }
         for (sink, expected) in self.sinks.iter().zip(&expected) {
-            assert!(sink.read(0, sink.len()) == expected.concat(), "bytes where nobody has written");
+            assert!(sink.read(0, SPACE) == *expected, "bytes where nobody has written");
+        }
+        for (source, filled) in self.sources.iter().zip(&self.filled) {
+            assert!(source.read(0, SPACE) == *filled, "bytes of a source are changed");
         }
     }
 }
