@@ -1,10 +1,13 @@
 //! Objects of the C interface: limits, creation and closing in any order.
 
 use std::ptr::null_mut;
+use std::sync::{Arc, Mutex};
 
+use tracing::field::{Field, Visit};
+use tracing::{span, Event, Level, Metadata, Subscriber};
 use verbena_host::ndk::NtStatus;
 use verbena_ndk::abi::*;
-use verbena_tests::ndk::{nt, open, Bench, QpSize, PENDING, SUCCESS};
+use verbena_tests::ndk::{nt, on_closed, open, Bench, Call, QpSize, PENDING, SUCCESS};
 use verbena_tests::{close, ndk};
 
 #[test]
@@ -65,4 +68,50 @@ fn the_limits_are_those_of_the_card() {
     assert_eq!((info.MaxTransferLength, info.RdmaTechnology), (1 << 31, NDK_RDMA_TECHNOLOGY::NdkRoCEv2));
     assert_ne!(PENDING, SUCCESS);
     bench.close();
+}
+
+#[test]
+fn an_adapter_that_is_closed_too_early_waits_and_says_for_how_many_objects() {
+    let bench = Bench::new();
+    let (pd, closed, texts) = (bench.pd(0) as usize, bench.slot(), Arc::new(Mutex::new(Vec::new())));
+    let warned = Arc::clone(&texts);
+    let subscriber = OnWarning(Mutex::new(move |text| {
+        warned.lock().unwrap().push(text);
+        // As another thread of the consumer would.
+        let status = ndk!(pd as *mut NDK_PD, NdkClosePd(Some(on_closed), closed.context()));
+        assert_eq!(status, PENDING);
+    }));
+    tracing::subscriber::with_default(subscriber, || bench.close());
+    assert_eq!(*texts.lock().unwrap(), ["message=closing an adapter waits for objects that are not closed;left=1;waits=256;"]);
+    assert_eq!(closed.calls(), [Call::Closed]);
+}
+
+/// Calls a function with the text of each warning.
+struct OnWarning<F>(Mutex<F>);
+
+impl<F: FnMut(String) + Send + 'static> Subscriber for OnWarning<F> {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() == Level::WARN
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        struct Text(String);
+        impl Visit for Text {
+            fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+                self.0 += &format!("{}={value:?};", field.name());
+            }
+        }
+        let mut text = Text(String::new());
+        event.record(&mut text);
+        (self.0.lock().unwrap())(text.0);
+    }
 }

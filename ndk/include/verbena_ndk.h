@@ -859,7 +859,7 @@ NDIS_STATUS VerbenaOpenNdkAdapter(NDIS_HANDLE device,
 
 /**
  * Closes an adapter (`CLOSE_NDK_ADAPTER_HANDLER`). Blocks until everything that was created from it is closed, and every callback
- * has returned; it runs the callbacks meanwhile. Not for use inside a callback.
+ * has returned; it runs the callbacks meanwhile. Where it waits for long, it warns in the log that objects are left. Not for use inside a callback.
  *
  * # Safety
  * `adapter` came from [`VerbenaOpenNdkAdapter`] and is not used any more.

@@ -17,6 +17,9 @@ use crate::object::{failed, status, Object};
 /// Highest versions of the interface that this provider has, one of each major number. It has all functions in any case.
 const VERSIONS: [NDK_VERSION; 2] = [NDK_VERSION { Major: 1, Minor: 2 }, NDK_VERSION { Major: 2, Minor: 1 }];
 
+/// Waits after which a close that waits for objects says so, and says it again after twice as many.
+const WAITS_BEFORE_WARNING: u32 = 256;
+
 /// A card with its addresses, to be opened.
 pub struct CardHandle {
     device: Arc<dyn Device>,
@@ -76,7 +79,7 @@ pub unsafe extern "C" fn VerbenaOpenNdkAdapter(
 }
 
 /// Closes an adapter (`CLOSE_NDK_ADAPTER_HANDLER`). Blocks until everything that was created from it is closed, and every callback
-/// has returned; it runs the callbacks meanwhile. Not for use inside a callback.
+/// has returned; it runs the callbacks meanwhile. Where it waits for long, it warns in the log that objects are left. Not for use inside a callback.
 ///
 /// # Safety
 /// `adapter` came from [`VerbenaOpenNdkAdapter`] and is not used any more.
@@ -89,11 +92,19 @@ pub unsafe extern "C" fn VerbenaCloseNdkAdapter(_device: NDIS_HANDLE, adapter: *
     let object = unsafe { Arc::from_raw(adapter.cast::<Object<AdapterObject>>().cast_const()) };
     let host = Arc::clone(object.host());
     let mut object = Some(object);
+    let mut waits = 0u32;
     loop {
         host.process_events();
         // Alone: nobody else holds the object, so nothing that was created from it is left.
         match object.take().map(Arc::try_unwrap) {
-            Some(Err(shared)) => object = Some(shared),
+            Some(Err(shared)) => {
+                waits = waits.saturating_add(1);
+                if waits >= WAITS_BEFORE_WARNING && waits.is_power_of_two() {
+                    let left = Arc::strong_count(&shared) - 1;
+                    tracing::warn!(left, waits, "closing an adapter waits for objects that are not closed");
+                }
+                object = Some(shared);
+            }
             Some(Ok(last)) => drop(last),
             None => {}
         }
