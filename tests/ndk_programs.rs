@@ -8,7 +8,7 @@ use verbena_tests::repeat;
 /// The same programs in every run, but for another `VERBENA_SEED`.
 fn config() -> ProptestConfig {
     let rng_seed = RngSeed::Fixed(repeat::seed());
-    ProptestConfig { cases: 60, failure_persistence: None, max_shrink_iters: 100, rng_seed, ..ProptestConfig::default() }
+    ProptestConfig { cases: 40, failure_persistence: None, max_shrink_iters: 100, rng_seed, ..ProptestConfig::default() }
 }
 
 proptest! {
