@@ -26,3 +26,21 @@ proptest! {
         cards.close();
     }
 }
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1, max_shrink_iters: 0, ..config() })]
+
+    #[test]
+    fn programs_keep_no_numbers_of_queue_pairs(
+        environment in environments(),
+        programs in prop::collection::vec(programs(60), 12),
+        side in 0usize..2,
+    ) {
+        let mut cards = environment.with_loss(0).cards();
+        for program in &programs {
+            cards.run(program);
+        }
+        cards.check_numbers(side);
+        cards.close();
+    }
+}

@@ -17,14 +17,15 @@ use std::ops::{AddAssign, Range};
 
 use proptest::prelude::*;
 use serde::Serialize;
+use verbena_abi::limits;
 use verbena_host::ndk::NtStatus;
 use verbena_ndk::abi::*;
 use verbena_sim::{LinkConfig, PcieConfig, WorldConfig};
 
-use crate::ndk;
 use crate::ndk::{
     nt, on_done, Bench, Call, Connected, Entry, QpSize, Region, Slot, CANARY, CANCELLED, CONNECTION_INVALID, PENDING, SUCCESS,
 };
+use crate::{close, ndk};
 
 /// Bytes of a source and of a sink, in which each write has a place of its own.
 const SPACE: usize = 64 * 1024;
@@ -51,6 +52,7 @@ const LONG_SILENCE: u64 = 20_000;
 
 const ACCESS_VIOLATION: NTSTATUS = nt(NtStatus::ACCESS_VIOLATION);
 const BUFFER_OVERFLOW: NTSTATUS = nt(NtStatus::BUFFER_OVERFLOW);
+const INSUFFICIENT_RESOURCES: NTSTATUS = nt(NtStatus::INSUFFICIENT_RESOURCES);
 const IO_TIMEOUT: NTSTATUS = nt(NtStatus::IO_TIMEOUT);
 const NO_MORE_ENTRIES: NTSTATUS = nt(NtStatus::NO_MORE_ENTRIES);
 
@@ -258,6 +260,26 @@ impl Cards {
             assert_eq!(side.card.mappings(), before, "memory that the card still reaches");
         }
         Tally { programs: 1, steps: program.ops.len() as u64, clocks: self.bench.world.clock() - start, ..tally }
+    }
+
+    /// Checks that every QP of one card can be created: no program has kept a number.
+    ///
+    /// # Panics
+    /// If there is one QP less, or more.
+    pub fn check_numbers(&self, side: usize) {
+        let bench = &self.bench;
+        let (pd, (cq, _)) = (bench.pd(side), bench.cq(side, 16));
+        let size = QpSize { receives: 1, initiators: 1, ..QpSize::default() };
+        let qps: Vec<_> = (limits::FIRST_QPN..limits::QPS as u32).map(|_| bench.qp(pd, cq, cq, size)).collect();
+        assert_eq!(bench.try_qp(pd, cq, cq, size, bench.slot()), INSUFFICIENT_RESOURCES, "one QP more than there are");
+        // SAFETY: the QPs are live, and not used any more.
+        let close = |qp: &*mut NDK_QP| bench.close_object(unsafe { (*(**qp).Dispatch).NdkCloseQp }, qp.cast());
+        // A few at a time: the last one's close would take longer than a wait lasts.
+        for some in qps.chunks(64) {
+            let slots: Vec<_> = some.iter().map(close).collect();
+            slots.into_iter().for_each(|slot| bench.closed(slot));
+        }
+        close!(bench, pd => NdkClosePd, cq => NdkCloseCq);
     }
 
     /// Closes both adapters, after a time in which nothing may be called any more.
