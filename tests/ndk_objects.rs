@@ -82,7 +82,7 @@ fn an_adapter_that_is_closed_too_early_waits_and_says_for_how_many_objects() {
         assert_eq!(status, PENDING);
     }));
     tracing::subscriber::with_default(subscriber, || bench.close());
-    assert_eq!(*texts.lock().unwrap(), ["message=closing an adapter waits for objects that are not closed;left=1;waits=256;"]);
+    assert_eq!(*texts.lock().unwrap(), ["message=closing an adapter waits for objects that are not closed;left=1;objects=ObjectCounts { qps: 0, cqs: 0, mrs: 1, pds: 1 };waits=256;"]);
     assert_eq!(closed.calls(), [Call::Closed]);
 }
 

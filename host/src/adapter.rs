@@ -204,6 +204,19 @@ impl Anomalies {
     }
 }
 
+/// How many objects of each kind an adapter has: those that exist, that are being made, or that the card has not given up yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ObjectCounts {
+    /// Queue pairs.
+    pub qps: u32,
+    /// Completion queues.
+    pub cqs: u32,
+    /// Memory regions.
+    pub mrs: u32,
+    /// Protection domains.
+    pub pds: u32,
+}
+
 /// Numbers of all kinds, and the changing part of each region's last key.
 pub(crate) struct NumberSpace {
     pub(crate) qps: Numbers,
@@ -379,6 +392,12 @@ impl Adapter {
             return Err(Error::AbiVersion { card_major, card_minor, driver_major, driver_minor });
         }
         Ok(())
+    }
+
+    /// Returns how many objects there are. One counts from the call that creates it until the card has given it up, which is before its close is called back.
+    pub fn objects(&self) -> ObjectCounts {
+        let numbers = lock(&self.numbers);
+        ObjectCounts { qps: numbers.qps.in_use(), cqs: numbers.cqs.in_use(), mrs: numbers.mrs.in_use(), pds: numbers.pds.in_use() }
     }
 
     /// Returns what the driver saw of the card that should not be.

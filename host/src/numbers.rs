@@ -32,6 +32,11 @@ impl Numbers {
         self.returned.pop_front().ok_or(Error::OutOfNumbers { what: self.what, limit: self.end.saturating_sub(self.first) })
     }
 
+    /// Returns how many are taken.
+    pub(crate) fn in_use(&self) -> u32 {
+        self.fresh - self.first - self.returned.len() as u32
+    }
+
     /// Gives a number back.
     pub(crate) fn give_back(&mut self, number: u32) {
         debug_assert!(number >= self.first && number < self.fresh && !self.returned.contains(&number));
@@ -77,6 +82,7 @@ mod tests {
                 }
                 prop_assert_eq!(out.iter().collect::<HashSet<_>>().len(), out.len());
                 prop_assert!(out.iter().all(|n| (1..17).contains(n)));
+                prop_assert_eq!(numbers.in_use() as usize, out.len());
             }
         }
     }

@@ -101,7 +101,7 @@ pub unsafe extern "C" fn VerbenaCloseNdkAdapter(_device: NDIS_HANDLE, adapter: *
                 waits = waits.saturating_add(1);
                 if waits >= WAITS_BEFORE_WARNING && waits.is_power_of_two() {
                     let left = Arc::strong_count(&shared) - 1;
-                    tracing::warn!(left, waits, "closing an adapter waits for objects that are not closed");
+                    tracing::warn!(left, objects = ?host.objects(), waits, "closing an adapter waits for objects that are not closed");
                 }
                 object = Some(shared);
             }
@@ -143,6 +143,16 @@ pub unsafe extern "C" fn VerbenaWait(adapter: *mut NDK_ADAPTER) {
         adapter.host().poll_command();
         adapter.host().device().wait();
     }
+}
+
+/// Returns the driver's adapter behind one of the interface, for programs in Rust that want what NDK has no function for: counters, stages,
+/// anomalies, how many objects there are. Nothing for null.
+///
+/// # Safety
+/// `adapter` is an open adapter, and stays open as long as what is returned is used.
+pub unsafe fn host_adapter<'a>(adapter: *mut NDK_ADAPTER) -> Option<&'a Adapter> {
+    // SAFETY: the caller vouches for the pointer.
+    unsafe { Object::<AdapterObject>::borrow(adapter) }.map(|adapter| &**adapter.host())
 }
 
 /// Gives a device back. Its adapter is closed by then.

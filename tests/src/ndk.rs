@@ -18,9 +18,11 @@ use std::sync::{Arc, Mutex};
 
 use verbena_host::cm::Exchange;
 use verbena_host::ndk::NtStatus;
-use verbena_host::AdapterConfig;
+use verbena_host::{Adapter, AdapterConfig};
 use verbena_ndk::abi::*;
-use verbena_ndk::open::{CardHandle, VerbenaCloseDevice, VerbenaCloseNdkAdapter, VerbenaOpenNdkAdapter, VerbenaProcessEvents};
+use verbena_ndk::open::{
+    host_adapter, CardHandle, VerbenaCloseDevice, VerbenaCloseNdkAdapter, VerbenaOpenNdkAdapter, VerbenaProcessEvents,
+};
 use verbena_sim::{LinkConfig, SimDevice, Threads, World, WorldConfig};
 
 use crate::repeat::{self, Repeat};
@@ -198,6 +200,14 @@ pub struct Side {
     pub ip: Ipv4Addr,
     /// Mappings of the card that the adapter itself has.
     pub own_mappings: usize,
+}
+
+impl Side {
+    /// Returns the driver's adapter.
+    pub fn host(&self) -> &Adapter {
+        // SAFETY: a bench closes its adapters last, and is gone then.
+        unsafe { host_adapter(self.adapter) }.expect("an adapter")
+    }
 }
 
 /// A region and its memory.

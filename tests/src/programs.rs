@@ -11,7 +11,8 @@
 //! * a write that succeeded has its bytes in the peer's memory, as they were when it was posted, and nothing is anywhere else; of a source not a
 //!   byte is changed, and it can be used again when the entry is there, or at once if the request was inline;
 //! * an entry behind an arm makes a notification;
-//! * when everything is closed, the cards reach no more memory than before, and no callback comes any more.
+//! * when everything is closed, the cards reach no more memory than before, no number of an object is in use that was not, and no callback comes
+//!   any more.
 
 use std::ops::{AddAssign, Range};
 
@@ -19,6 +20,7 @@ use proptest::prelude::*;
 use serde::Serialize;
 use verbena_abi::limits;
 use verbena_host::ndk::NtStatus;
+use verbena_host::ObjectCounts;
 use verbena_ndk::abi::*;
 use verbena_sim::{LinkConfig, PcieConfig, WorldConfig};
 
@@ -37,6 +39,8 @@ const SCRIBBLE: u8 = 0xFF;
 const MOST_PAIRS: usize = 6;
 /// Most inline bytes of a write, and longest write of most.
 const MOST_INLINE: usize = 96;
+/// Most SGEs of a write.
+const MOST_SGES: usize = 4;
 /// Longest write: of three packets.
 const LONGEST: usize = 9_000;
 /// Clocks of a step: a fraction of what a command of the card takes, which is what most steps wait for.
@@ -70,8 +74,8 @@ pub struct Program {
 enum Op {
     /// Two QPs with queues of `depth` that take `inline_bytes`, connected.
     Connect { depth: u32, inline_bytes: u32 },
-    /// A write of `len` bytes with flags; `fault` spoils one token.
-    Write { pair: usize, side: usize, flags: u32, len: usize, fault: Fault },
+    /// A write of `len` bytes from `sges` places, some of which may have no bytes, with flags; `fault` spoils a token.
+    Write { pair: usize, side: usize, flags: u32, len: usize, sges: usize, fault: Fault },
     /// A receive.
     Receive { pair: usize, side: usize },
     /// `NdkFlush`.
@@ -80,6 +84,8 @@ enum Op {
     Disconnect { pair: usize, side: usize },
     /// `NdkCloseConnector`.
     CloseConnector { pair: usize, side: usize },
+    /// `NdkCloseQp`.
+    CloseQp { pair: usize, side: usize },
     /// `NdkArmCq`.
     Arm { side: usize, kind: u32 },
     /// `NdkControlCqInterruptModeration`.
@@ -95,7 +101,7 @@ enum Op {
 enum Fault {
     /// Nothing.
     None,
-    /// Its local token.
+    /// Its local tokens.
     Local,
     /// Its remote token.
     Remote,
@@ -127,7 +133,9 @@ pub fn programs(longest: usize) -> impl Strategy<Value = Program> {
     });
     let len = prop_oneof![20 => 0..=MOST_INLINE, 1 => MOST_INLINE..=LONGEST];
     let fault = prop_oneof![80 => Just(Fault::None), 1 => Just(Fault::Local), 1 => Just(Fault::Remote)];
-    let write = (which(), flags, len, fault).prop_map(|((pair, side), flags, len, fault)| Op::Write { pair, side, flags, len, fault });
+    let sges = prop_oneof![3 => 1..=2usize, 1 => 0..=MOST_SGES];
+    let write = (which(), flags, len, sges, fault);
+    let write = write.prop_map(|((pair, side), flags, len, sges, fault)| Op::Write { pair, side, flags, len, sges, fault });
     let op = prop_oneof![
         6 => connect.clone(),
         100 => write,
@@ -135,6 +143,7 @@ pub fn programs(longest: usize) -> impl Strategy<Value = Program> {
         2 => which().prop_map(|(pair, side)| Op::Flush { pair, side }),
         1 => which().prop_map(|(pair, side)| Op::Disconnect { pair, side }),
         1 => which().prop_map(|(pair, side)| Op::CloseConnector { pair, side }),
+        1 => which().prop_map(|(pair, side)| Op::CloseQp { pair, side }),
         8 => (0usize..2, 0u32..3).prop_map(|(side, kind)| Op::Arm { side, kind }),
         2 => (0usize..2, 0u32..40, 0u32..9).prop_map(|(side, interval, count)| Op::Moderate { side, interval, count }),
         24 => (0usize..2, 1usize..20).prop_map(|(side, most)| Op::Poll { side, most }),
@@ -245,7 +254,7 @@ impl Cards {
     /// # Panics
     /// If the model finds something that is not as it should be.
     pub fn run(&mut self, program: &Program) -> Tally {
-        let before = [0, 1].map(|side| self.bench.sides[side].card.mappings());
+        let before = self.holdings();
         let start = self.bench.world.clock();
         let mut run = Run::new(&mut self.bench);
         for op in &program.ops {
@@ -256,10 +265,17 @@ impl Cards {
         }
         let (tally, slots) = run.end(program.end);
         self.ended.extend(slots.into_iter().map(|slot| (slot, slot.count())));
-        for (side, before) in self.bench.sides.iter().zip(before) {
-            assert_eq!(side.card.mappings(), before, "memory that the card still reaches");
+        assert_eq!(self.holdings(), before, "mappings and objects of both cards");
+        for side in &self.bench.sides {
+            let anomalies = side.host().anomalies();
+            assert_eq!((anomalies.stray_completions(), anomalies.lost_objects()), (0, 0), "stray completions, lost objects");
         }
         Tally { programs: 1, steps: program.ops.len() as u64, clocks: self.bench.world.clock() - start, ..tally }
+    }
+
+    /// Returns how much memory each card reaches, in mappings, and what objects it has.
+    fn holdings(&self) -> [(usize, ObjectCounts); 2] {
+        [0, 1].map(|side| (self.bench.sides[side].card.mappings(), self.bench.sides[side].host().objects()))
     }
 
     /// Checks that every QP of one card can be created: no program has kept a number.
@@ -391,12 +407,20 @@ struct Pair {
     has_ended: [bool; 2],
     /// Closes of connectors that are under way.
     closing: [Option<&'static Slot>; 2],
+    /// Closes of QPs that are.
+    closing_qps: [Option<&'static Slot>; 2],
     disconnects: Vec<&'static Slot>,
 }
 
 impl Pair {
     fn queues(&self) -> impl Iterator<Item = &Queue> {
         self.initiators.iter().chain(&self.receives)
+    }
+
+    /// The queues of QPs that are not closed: those of the others may have entries until their connectors are closed too.
+    fn open_queues(&self) -> impl Iterator<Item = &Queue> {
+        let is_open = |side: &usize| self.closing_qps[*side].is_none();
+        (0..2).filter(is_open).flat_map(|side| [&self.initiators[side], &self.receives[side]])
     }
 
     /// Checks what an entry says of the connection.
@@ -445,11 +469,15 @@ impl<'a> Run<'a> {
         match op {
             Op::Connect { depth, inline_bytes } if count < MOST_PAIRS => self.connect(depth, inline_bytes),
             Op::Connect { .. } => {}
-            Op::Write { pair, side, flags, len, fault } => self.write(pair % count, side, flags, len, fault),
+            // A QP that is closed is not used any more.
+            Op::Write { pair, side, .. } | Op::Receive { pair, side } | Op::Flush { pair, side }
+                if self.pairs[pair % count].closing_qps[side].is_some() => {}
+            Op::Write { pair, side, flags, len, sges, fault } => self.write(pair % count, side, flags, len, sges, fault),
             Op::Receive { pair, side } => self.receive(pair % count, side),
             Op::Flush { pair, side } => self.flush(pair % count, side),
             Op::Disconnect { pair, side } => self.disconnect(pair % count, side),
             Op::CloseConnector { pair, side } => self.close_connector(pair % count, side),
+            Op::CloseQp { pair, side } => self.close_qp(pair % count, side),
             Op::Arm { side, kind } => self.arm(side, kind),
             Op::Moderate { side, interval, count } => {
                 assert_eq!(ndk!(self.cqs[side].0, NdkControlCqInterruptModeration(interval, count)), SUCCESS);
@@ -468,7 +496,8 @@ impl<'a> Run<'a> {
         let number = self.pairs.len() as u64;
         let qps = [0, 1].map(|side| {
             let context = number << 8 | side as u64;
-            let size = QpSize { context, receives: depth, initiators: depth, inline_bytes, ..QpSize::default() };
+            let initiator_sges = MOST_SGES as u32;
+            let size = QpSize { context, receives: depth, initiators: depth, initiator_sges, inline_bytes, ..QpSize::default() };
             self.bench.qp(self.pds[side], self.cqs[side].0, self.cqs[side].0, size)
         });
         self.pairs.push(Pair {
@@ -481,11 +510,12 @@ impl<'a> Run<'a> {
             has_fault: false,
             has_ended: [false; 2],
             closing: [None; 2],
+            closing_qps: [None; 2],
             disconnects: Vec::new(),
         });
     }
 
-    fn write(&mut self, index: usize, side: usize, flags: u32, len: usize, fault: Fault) {
+    fn write(&mut self, index: usize, side: usize, flags: u32, len: usize, sges: usize, fault: Fault) {
         let place = self.free..self.free + len;
         if place.end + GAP > SPACE {
             return;
@@ -497,9 +527,12 @@ impl<'a> Run<'a> {
         self.fill(side, place.start, &bytes);
         let (source, sink) = (&self.sources[side], &self.sinks[1 - side]);
         let spoiled = |token: u32, when: Fault| if fault == when { token ^ 0x40 } else { token };
-        let half = len / 2;
-        let mut sges = [source.sge(place.start, half as u32), source.sge(place.start + half, (len - half) as u32)];
-        sges.iter_mut().for_each(|sge| sge.MemoryRegionToken = spoiled(source.token, Fault::Local));
+        let parts = if len == 0 { sges } else { sges.max(1) };
+        let sge = |part: usize| {
+            let (start, end) = (len * part / parts, len * (part + 1) / parts);
+            NDK_SGE { MemoryRegionToken: spoiled(source.token, Fault::Local), ..source.sge(place.start + start, (end - start) as u32) }
+        };
+        let sges: Vec<_> = (0..parts).map(sge).collect();
         let is_inline = flags & NDK_OP_FLAG_INLINE != 0;
         let pair = &mut self.pairs[index];
         let (qp, queue) = (pair.connected.qps[side], &mut pair.initiators[side]);
@@ -600,6 +633,17 @@ impl<'a> Run<'a> {
         }
     }
 
+    fn close_qp(&mut self, index: usize, side: usize) {
+        let pair = &mut self.pairs[index];
+        if pair.closing_qps[side].is_none() {
+            pair.is_whole = false;
+            let qp = pair.connected.qps[side];
+            // SAFETY: the QP is live, and not used any more.
+            let close = unsafe { (*(*qp).Dispatch).NdkCloseQp };
+            pair.closing_qps[side] = Some(self.bench.close_object(close, qp.cast()));
+        }
+    }
+
     fn arm(&mut self, side: usize, kind: u32) {
         self.arms[side] += 1;
         ndk!(self.cqs[side].0, NdkArmCq(kind));
@@ -667,14 +711,18 @@ impl<'a> Run<'a> {
             assert_eq!(ndk!(self.cqs[side].0, NdkControlCqInterruptModeration(0, 0)), SUCCESS);
             self.arm(side, NDK_CQ_NOTIFY_ANY);
         }
-        (0..self.pairs.len()).for_each(|index| (0..2).for_each(|side| self.flush(index, side)));
+        for (index, side) in (0..self.pairs.len()).flat_map(|index| [(index, 0), (index, 1)]) {
+            if self.pairs[index].closing_qps[side].is_none() {
+                self.flush(index, side);
+            }
+        }
         let mut entries = [0; 2];
         for _ in 0..FLUSH / STEP {
             for (sum, more) in entries.iter_mut().zip(self.poll_all()) {
                 *sum += more;
             }
             let is_told = |side: usize| entries[side] == 0 || self.cqs[side].1.count() > notified[side];
-            if is_told(0) && is_told(1) && self.pairs.iter().flat_map(Pair::queues).all(Queue::is_quiet) {
+            if is_told(0) && is_told(1) && self.pairs.iter().flat_map(Pair::open_queues).all(Queue::is_quiet) {
                 return;
             }
             self.bench.step();
@@ -708,15 +756,13 @@ impl<'a> Run<'a> {
                 }
             }
             for pair in &self.pairs {
-                for qp in pair.connected.qps {
-                    slots.push(start((*(*qp).Dispatch).NdkCloseQp, qp.cast()));
-                }
                 let listener = pair.connected.listener;
                 slots.push(start((*(*listener).Dispatch).NdkCloseListener, listener.cast()));
             }
         }
+        (0..self.pairs.len()).for_each(|index| (0..2).for_each(|side| self.close_qp(index, side)));
         self.close_connectors();
-        slots.extend(self.pairs.iter().flat_map(|pair| pair.closing).flatten());
+        slots.extend(self.pairs.iter().flat_map(|pair| pair.closing_qps.into_iter().chain(pair.closing)).flatten());
         slots.iter().for_each(|slot| self.bench.closed(slot));
         self.poll_all();
         for (cq, _) in self.cqs {
