@@ -18,7 +18,7 @@ help:
 	@echo 'make synth             map the core for UltraScale+ with Yosys: size, path lengths, checks'
 	@echo 'make route             route some blocks alone for an Artix-7 (as root, or with NEXTPNR)'
 	@echo 'make verilog           write the generated Verilog to build/verilog'
-	@echo 'make docs              write docs/registers.md and docs/layouts.md anew'
+	@echo 'make docs              write the generated pages of docs/ and verbena_ndk.h anew'
 	@echo 'make lint              formatting, lints, generated docs'
 	@echo 'make setup             install what is missing'
 	@echo 'make clean             remove what was built'

@@ -13,7 +13,7 @@ use verbena_sim::{World, WorldConfig};
 const HELLO: &[u8] = b"hello, write";
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // Two cards and a link of 100 Gb/s. A real card is a `PciCard` instead, and everything below stays as it is.
+    // Two cards and a link of 100 Gb/s. A real card is a `PciCard` in place of `world.device(…)`.
     let world = World::new(&WorldConfig::default())?;
     let mut ends = Vec::new();
     for number in 0..2u8 {
@@ -46,6 +46,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     sink.memory().copy_out(100, &mut arrived)?;
     println!("request {} ended with {:?}; B's memory says: {}", completion.context, completion.status, String::from_utf8_lossy(&arrived));
     println!("{} clocks of 4 ns since the reset", world.clock());
-    // Objects leave the card as they are dropped, in any order.
+    // Objects may be dropped in any order. A program that goes on waits with `Adapter::close_blocking` until they have left the card.
     Ok(())
 }

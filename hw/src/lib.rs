@@ -8,6 +8,10 @@
 //! | [`cq`] | completion and event queues |
 //! | [`dma`] | host memory: read and write engines over AXI4 |
 //! | [`rx`] | from the MAC to host memory |
+//! | [`tx`] | from a doorbell to the MAC |
+//! | [`qp`] | what is outstanding: completion, timers, flushes |
+//! | [`top`] | the core, which only wires |
+//! | [`verilog`] | the Verilog, under names that a shell can instantiate |
 //! | [`testing`] | the bench that steps a block in RustHDL and repeats the run on verilated Verilog |
 
 #![forbid(unsafe_code)]
