@@ -1,4 +1,5 @@
-//! The checklist of `NdkCreateQp`, item by item: section 6.1 of the fact sheet, through the C interface on verilated cards.
+//! The requirements that the reference of NDKPI can be read to make of `NdkCreateQp`, numbered here, with a test for each, through the C interface on
+//! verilated cards.
 //!
 //! A comment that begins with `choice:` says what this provider does where NDKPI leaves it open.
 //! Helpers are at the bottom.
@@ -550,12 +551,13 @@ fn create_qp_23_an_asynchronous_failure_is_told_once_without_an_object_and_leave
     ends[0].close(&bench);
 
     // choice: creations of a card that is gone end with DEVICE_REMOVED; later ones fail with it inline.
-    let gone = || {
-        card.vanish(&bench);
+    card.vanish(&bench);
+    let notice = || {
         // SAFETY: the adapter is open.
         unsafe { VerbenaWait(bench.sides[0].adapter) };
+        assert_eq!(created(), [], "a wait calls nobody");
     };
-    fails(&ends[1], &gone, DEVICE_REMOVED);
+    fails(&ends[1], &notice, DEVICE_REMOVED);
     for _ in 0..2 {
         check_refused(&bench, &ends[1], QpSize::default(), DEVICE_REMOVED);
     }

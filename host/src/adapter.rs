@@ -21,7 +21,8 @@ use crate::events::EventQueue;
 use crate::lock;
 use crate::numbers::Numbers;
 use crate::psn::FirstPsns;
-use crate::qp::Qp;
+use crate::qp::{Qp, QpFault};
+use crate::rq::Signal;
 
 /// Blocking calls read the status register after each so many waits, in case that an event was lost.
 const POLL_COMMAND_EVERY: u32 = 16;
@@ -244,6 +245,10 @@ pub struct Adapter {
     pub(crate) anomalies: Anomalies,
     /// What is to run inside [`Adapter::process_events`] though no event of the card says so.
     deferred: Mutex<VecDeque<Deferred>>,
+    /// Some CQ may have to call back there, for the same reason.
+    pub(crate) wake_cqs: Signal,
+    /// The card is gone.
+    is_lost: AtomicBool,
     qps: Mutex<Vec<Weak<Qp>>>,
     cqs: Mutex<Vec<Weak<Cq>>>,
 }
@@ -313,6 +318,8 @@ impl Adapter {
             first_psns,
             anomalies: Anomalies::default(),
             deferred: Mutex::default(),
+            wake_cqs: Signal::default(),
+            is_lost: AtomicBool::new(false),
             qps,
             cqs,
         }))
@@ -441,10 +448,17 @@ impl Adapter {
             if round % POLL_COMMAND_EVERY == POLL_COMMAND_EVERY - 1 && self.poll_command() {
                 continue;
             }
-            self.device.wait();
+            self.wait();
         }
         let state = lock(&self.window).describe();
         Err(Error::Timeout { what: what.to_owned(), rounds: self.config.max_waits, state })
+    }
+
+    /// Lets the card go on until something may have happened, as [`Device::wait`] does; events are to be processed behind it.
+    pub fn wait(&self) {
+        self.device.wait();
+        // What is known now need not end the next wait.
+        self.device.take_interrupts();
     }
 
     /// Waits until every object of the adapter has left the card, then stops the event queue.
@@ -453,7 +467,7 @@ impl Adapter {
     pub fn close_blocking(self: Arc<Self>) -> Result<(), Error> {
         let adapter = &self;
         let closed = adapter.wait_for("the objects of the adapter to be closed", || {
-            (lock(&adapter.window).is_idle() && lock(&adapter.deferred).is_empty() && Arc::strong_count(adapter) == 1).then_some(())
+            (lock(&adapter.window).is_idle() && !adapter.has_deferred() && Arc::strong_count(adapter) == 1).then_some(())
         });
         match closed {
             Err(Error::Timeout { what, rounds, state }) => {
@@ -469,6 +483,11 @@ impl Adapter {
         lock(&self.deferred).push_back(Box::new(work));
     }
 
+    /// Tells whether something is deferred.
+    pub(crate) fn has_deferred(&self) -> bool {
+        !lock(&self.deferred).is_empty()
+    }
+
     /// Runs what was deferred up to now; what that defers in turn waits for the next call. Returns how much it was.
     pub(crate) fn run_deferred(&self) -> usize {
         let work = std::mem::take(&mut *lock(&self.deferred));
@@ -477,6 +496,27 @@ impl Adapter {
             run();
         }
         count
+    }
+
+    /// The card is gone: all QPs fail, and what is outstanding completes as flushed.
+    pub(crate) fn lose_queues(&self) {
+        let cqs: Vec<_> = lock(&self.cqs).iter().filter_map(Weak::upgrade).collect();
+        cqs.iter().for_each(|cq| cq.lose());
+        self.is_lost.store(true, Ordering::Release);
+        let qps: Vec<_> = lock(&self.qps).iter().filter_map(Weak::upgrade).collect();
+        for qp in qps {
+            Qp::failed(&qp, QpFault::DeviceRemoved);
+        }
+    }
+
+    /// Has CQs call back whose arms the driver has satisfied. Returns how many did.
+    pub(crate) fn run_wakes(&self) -> usize {
+        // On a card that is gone each time: nothing tells of a request that was posted while it went.
+        if !self.wake_cqs.lower() && !self.is_lost.load(Ordering::Acquire) {
+            return 0;
+        }
+        let cqs: Vec<_> = lock(&self.cqs).iter().filter_map(Weak::upgrade).collect();
+        cqs.iter().filter(|cq| Cq::wake(cq)).count()
     }
 
     #[inline]
@@ -495,7 +535,8 @@ impl Adapter {
     /// Ends an object that the card was told to destroy, or that it did not create: frees number and memory.
     ///
     /// Unless the card says that the object may still exist: then it may still use the memory,
-    /// which is therefore kept for good, together with the number.
+    /// which is therefore kept for good, together with the number. The memory of a region is its owner's, who
+    /// does with it what he likes when the region is closed: that is not kept but taken away from the card.
     pub(crate) fn retire(&self, kind: Kind, number: u32, memory: impl Sized, error: Option<&Error>) {
         let is_off_the_card = match error {
             None | Some(Error::DeviceRemoved { .. }) => true,
@@ -508,7 +549,7 @@ impl Adapter {
             self.give_back_number(kind, number);
         } else {
             self.anomalies.lost_objects.fetch_add(1, Ordering::Relaxed);
-            tracing::error!(number, ?error, "the card keeps an object; so is its memory");
+            tracing::error!(number, ?error, "the card keeps an object, and so its number");
             std::mem::forget(memory);
         }
     }

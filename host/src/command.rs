@@ -174,27 +174,39 @@ impl Adapter {
         self.start_next(&mut window);
     }
 
-    /// Reads the status register and finishes the command under way if it is done. Returns whether it was.
+    /// Reads the status register. If the command under way is done, or the card is gone, that is worked off by the next
+    /// [`Adapter::process_events`], and this returns true.
     ///
-    /// For the case that events do not come through; blocking calls use it by themselves. Finds out
-    /// that the card is gone, too: then every command fails with [`Error::DeviceRemoved`].
+    /// For the case that events do not come through; blocking calls use it by themselves. Nothing else notices a card that is gone while it
+    /// has no command. Then every command fails with [`Error::DeviceRemoved`], every QP with [`QpFault::DeviceRemoved`](crate::qp::QpFault), and
+    /// what is outstanding completes as flushed.
     pub fn poll_command(self: &Arc<Self>) -> bool {
-        let Some(expected) = lock(&self.window).with_card.as_ref().map(|(tag, _)| *tag) else {
-            return false;
+        let expected = {
+            let window = lock(&self.window);
+            if window.removed {
+                return false;
+            }
+            window.with_card.as_ref().map(|(tag, _)| *tag)
         };
         let status = self.bar().read32(CmdStatus::OFFSET);
         if status == u32::MAX {
-            self.remove("CmdStatus");
+            let adapter = Arc::clone(self);
+            self.defer(move || adapter.remove("CmdStatus"));
             return true;
         }
+        let Some(expected) = expected else { return false };
         // A command that the card has not seen yet shows as another tag.
         if CmdStatus::BUSY.get(status) == 1 || CmdStatus::TAG.get(status) != u32::from(expected) {
             return false;
         }
-        self.finish_command(expected, CmdStatus::CODE.get(status) as u8)
+        let adapter = Arc::clone(self);
+        self.defer(move || {
+            adapter.finish_command(expected, CmdStatus::CODE.get(status) as u8);
+        });
+        true
     }
 
-    /// Finishes the command with `tag`. Returns whether there was one.
+    /// Finishes the command with `tag`. Returns whether there was one. Runs its callback, so only inside [`Adapter::process_events`].
     pub(crate) fn finish_command(self: &Arc<Self>, tag: u16, code: u8) -> bool {
         let mut window = lock(&self.window);
         let Some((_, job)) = window.with_card.take_if(|(with_card, _)| *with_card == tag) else {
@@ -229,16 +241,19 @@ impl Adapter {
         true
     }
 
-    /// Marks the card as gone and fails everything that is under way.
-    pub(crate) fn remove(self: &Arc<Self>, register: &'static str) {
-        let mut window = lock(&self.window);
-        if !window.removed {
-            tracing::error!(register, "the card is gone");
-        }
-        window.removed = true;
-        let with_card = window.with_card.take().map(|(_, job)| job);
-        let jobs: Vec<Job> = with_card.into_iter().chain(window.waiting.drain(..)).collect();
-        drop(window);
+    /// Marks the card as gone and ends everything that is under way. Runs callbacks, so only inside [`Adapter::process_events`].
+    fn remove(self: &Arc<Self>, register: &'static str) {
+        let jobs: Vec<Job> = {
+            let mut window = lock(&self.window);
+            if std::mem::replace(&mut window.removed, true) {
+                return;
+            }
+            let with_card = window.with_card.take().map(|(_, job)| job);
+            with_card.into_iter().chain(window.waiting.drain(..)).collect()
+        };
+        tracing::error!(register, "the card is gone");
+        // First: an object that leaves with its command leaves its completions behind.
+        self.lose_queues();
         for job in jobs {
             (job.done)(&job.adapter, Err(Error::DeviceRemoved { register }));
         }

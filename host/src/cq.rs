@@ -1,6 +1,6 @@
 //! Completion queues: a ring that the card fills, read in batches, with a callback that must be armed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{fence, AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -13,7 +13,8 @@ use crate::command::{CloseCallback, CloseStatus, Command, Submitted};
 use crate::dma::Units;
 use crate::error::Error;
 use crate::lock;
-use crate::rq::{FlushSignal, RqShared};
+use crate::qp::{Qp, QpFault};
+use crate::rq::{RqShared, Signal};
 use crate::sq::SqShared;
 
 /// The ring of a completion queue, an entry a unit.
@@ -99,7 +100,9 @@ pub struct Cq {
     reader: Mutex<Reader>,
     callback: Option<CqCallback>,
     is_dead: AtomicBool,
-    flushed: FlushSignal,
+    /// The card is gone: what is outstanding is completed here.
+    is_lost: AtomicBool,
+    flushed: Signal,
     on_close: Mutex<Vec<CloseCallback>>,
 }
 
@@ -115,13 +118,13 @@ struct Reader {
     at_card: Option<ArmKind>,
     /// The driver itself has satisfied the arm in force, and its notification is due even if the entry is polled before.
     is_due: bool,
-    /// A look at that is deferred.
-    is_wake_deferred: bool,
     /// Receive queues that complete here. One whose QP is gone stays until its flushed receives were polled.
     receivers: Vec<Arc<RqShared>>,
     senders: Senders,
     /// Completions of QPs that were destroyed before their entries were polled, by index of the entry.
     resolved: BTreeMap<u32, Completion>,
+    /// Completions of QPs that were closed on a card that is gone, without entries.
+    lost: VecDeque<Completion>,
 }
 
 /// Send queues that complete on a CQ, by QPN: each is found in a few instructions, however many there are.
@@ -148,8 +151,8 @@ impl Senders {
         self.0.get(qpn as usize)?.as_deref()
     }
 
-    fn all(&self) -> Vec<Arc<SqShared>> {
-        self.0.iter().flatten().cloned().collect()
+    fn all(&self) -> impl Iterator<Item = &SqShared> {
+        self.0.iter().flatten().map(|sender| &**sender)
     }
 }
 
@@ -199,7 +202,8 @@ impl Cq {
                 reader: Mutex::default(),
                 callback,
                 is_dead: AtomicBool::new(false),
-                flushed: FlushSignal::default(),
+                is_lost: AtomicBool::new(false),
+                flushed: Signal::default(),
                 on_close: Mutex::default(),
             });
             adapter.enter_cq(cqn, Arc::downgrade(&cq));
@@ -246,6 +250,9 @@ impl Cq {
         let mut filled = 0;
         if self.flushed.is_raised() {
             filled = self.flushed.take_flushed(&mut reader.receivers, out);
+            if filled > 0 && reader.is_armed() {
+                self.make_due(&mut reader);
+            }
         }
         while let Some(place) = out.get_mut(filled) {
             let index = reader.consumer;
@@ -265,6 +272,10 @@ impl Cq {
             // The card may overwrite the entries from here on. Our reads of them come before (order of `Bar`).
             let index = reader.consumer & ((1 << CQ_INDEX_BITS) - 1);
             self.adapter.bar().write32(Doorbell::CqConsumer.offset(self.cqn), index);
+        }
+        if filled < out.len() && self.is_lost.load(Ordering::Acquire) {
+            // Behind all entries that the card has written.
+            filled += reader.take_lost(&mut out[filled..]);
         }
         // Only now, for the same reason: another thread may be posting, and waits for nothing but a free slot. Once for all that
         // follow each other, since a queue frees everything at once.
@@ -290,7 +301,7 @@ impl Cq {
         let kind = reader.armed.map_or(kind, |armed| wider(armed, kind));
         reader.armed = Some(kind);
         if self.is_dead() {
-            return self.defer_wake(&mut reader);
+            return self.make_due(&mut reader);
         }
         if kind == ArmKind::Errors {
             return;
@@ -300,7 +311,7 @@ impl Cq {
         // needs no order with our reads of the ring.
         self.adapter.bar().write32(Doorbell::CqArm.offset(self.cqn), kind.word(reader.consumer));
         if self.flushed.is_raised() {
-            self.defer_wake(&mut reader);
+            self.make_due(&mut reader);
         }
     }
 
@@ -329,32 +340,30 @@ impl Cq {
     }
 
     /// A receive queue has flushed receives: they are polled from now on, and satisfy an arm, as cancelled requests do.
-    pub(crate) fn receives_flushed(self: &Arc<Self>) {
+    ///
+    /// A post may say so, so this takes no lock.
+    pub(crate) fn receives_flushed(&self) {
         self.flushed.raise();
-        let mut reader = lock(&self.reader);
-        if matches!(reader.armed, Some(ArmKind::Any | ArmKind::Solicited)) {
-            self.defer_wake(&mut reader);
-        }
+        self.adapter.wake_cqs.raise();
     }
 
     /// Has the callback called where callbacks belong.
-    fn defer_wake(self: &Arc<Self>, reader: &mut Reader) {
+    fn make_due(&self, reader: &mut Reader) {
         reader.is_due = true;
-        if reader.is_wake_deferred {
-            return;
+        self.adapter.wake_cqs.raise();
+    }
+
+    /// Calls back if the driver has satisfied the arm in force. Returns whether it did.
+    pub(crate) fn wake(cq: &Arc<Self>) -> bool {
+        let is_due = {
+            let reader = lock(&cq.reader);
+            let is_lost = cq.is_lost.load(Ordering::Acquire);
+            reader.is_due || (reader.is_armed() && (cq.flushed.is_raised() || (is_lost && reader.has_lost())))
+        };
+        if is_due {
+            Self::call_back(cq, if cq.is_dead() { CqNotice::Overrun } else { CqNotice::Completion });
         }
-        reader.is_wake_deferred = true;
-        let cq = Arc::clone(self);
-        self.adapter.defer(move || {
-            let is_due = {
-                let mut reader = lock(&cq.reader);
-                reader.is_wake_deferred = false;
-                reader.is_due
-            };
-            if is_due {
-                Self::call_back(&cq, if cq.is_dead() { CqNotice::Overrun } else { CqNotice::Completion });
-            }
-        });
+        is_due
     }
 
     /// Closes the CQ. It leaves the card when the last handle and the last QP are gone; then `done` is called.
@@ -387,19 +396,28 @@ impl Cq {
         Self::call_back(cq, CqNotice::Completion);
     }
 
-    /// The card found the ring full.
+    /// The card is gone.
+    pub(crate) fn lose(&self) {
+        self.is_lost.store(true, Ordering::Release);
+    }
+
+    /// The card found the ring full. All QPs of the CQ die with it, both queues of each.
     pub(crate) fn overran(cq: &Arc<Self>) {
         tracing::error!(cqn = cq.cqn, "completion queue overrun: the CQ and its QPs are dead");
+        // Before the look: a QP whose creation is under way looks at this when it is done.
         cq.is_dead.store(true, Ordering::Release);
-        let (senders, receivers) = {
+        let mut qpns: Vec<u32> = {
             let reader = lock(&cq.reader);
-            (reader.senders.all(), reader.receivers.clone())
+            let receivers = reader.receivers.iter().map(|receiver| receiver.qpn());
+            reader.senders.all().map(SqShared::qpn).chain(receivers).collect()
         };
-        for sender in senders {
-            sender.enter_error(cq.adapter.bar());
-        }
-        for receiver in receivers {
-            receiver.stop();
+        qpns.sort_unstable();
+        qpns.dedup();
+        for qp in qpns.into_iter().filter_map(|qpn| cq.adapter.qp(qpn)) {
+            // The receives of a QP that is gone stay here until they are polled, and its number may have another one by then.
+            if Arc::ptr_eq(qp.send_cq(), cq) || Arc::ptr_eq(qp.receive_cq(), cq) {
+                Qp::failed(&qp, QpFault::CqOverrun { cqn: cq.cqn });
+            }
         }
         Self::call_back(cq, CqNotice::Overrun);
     }
@@ -450,6 +468,11 @@ impl Cq {
                 break;
             }
         }
+        if self.is_lost.load(Ordering::Acquire) {
+            while let Some(completion) = reader.senders.get(qpn).and_then(SqShared::take_lost) {
+                reader.lost.push_back(completion);
+            }
+        }
         reader.senders.remove(qpn);
     }
 
@@ -475,6 +498,11 @@ impl Cq {
 }
 
 impl Reader {
+    /// Tells whether a completion is waited for.
+    fn is_armed(&self) -> bool {
+        matches!(self.armed, Some(ArmKind::Any | ArmKind::Solicited))
+    }
+
     /// Returns what entry `index` was found to be when its QP was destroyed, if it was.
     #[inline]
     fn take_resolved(&mut self, index: u32) -> Option<Completion> {
@@ -482,6 +510,20 @@ impl Reader {
             return None;
         }
         self.resolved.remove(&index)
+    }
+
+    /// Moves completions into `out` that a card that is gone does not write any more, and returns how many.
+    #[cold]
+    fn take_lost(&mut self, out: &mut [Completion]) -> usize {
+        let Self { lost, senders, .. } = self;
+        let of_senders = senders.all().flat_map(|sender| std::iter::from_fn(|| sender.take_lost()));
+        let completions = std::iter::from_fn(|| lost.pop_front()).chain(of_senders);
+        out.iter_mut().zip(completions).map(|(place, completion)| *place = completion).count()
+    }
+
+    /// Tells whether [`Reader::take_lost`] would give something.
+    fn has_lost(&self) -> bool {
+        !self.lost.is_empty() || self.senders.all().any(SqShared::has_lost)
     }
 
     /// Finds the request of an entry and ends it, or returns nothing if there is no such request outstanding.

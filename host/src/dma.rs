@@ -3,14 +3,14 @@
 //! The card may write such memory at any time, so there are no references to it: every access
 //! copies. Accesses are relaxed atomics of up to eight bytes, not volatile ones, for two reasons:
 //! threads of one process (a simulated card is one) may touch the same bytes without a data race,
-//! and only an atomic read can be ordered by an acquire fence. An aligned access of up to eight
-//! bytes is one instruction, hence never torn; order between accesses comes from the caller's fences.
+//! and only an atomic read can be ordered by an acquire fence. An aligned access of one, two, four or
+//! eight bytes is one instruction, hence never torn; order between accesses comes from the caller's fences.
 
 use std::alloc::{alloc_zeroed, dealloc, Layout};
 use std::any::Any;
 use std::fmt;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, AtomicU8, Ordering};
 use std::sync::Arc;
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
@@ -128,7 +128,7 @@ impl DmaBuffer {
             if from as usize % 8 == 0 {
                 load_aligned(from, to);
             } else {
-                load_unaligned(from, to);
+                load_pieces(from, to);
             }
         }
         Ok(())
@@ -143,7 +143,7 @@ impl DmaBuffer {
             if to as usize % 8 == 0 {
                 store_aligned(to, from);
             } else {
-                store_unaligned(to, from);
+                store_pieces(to, from);
             }
         }
         Ok(())
@@ -238,9 +238,12 @@ impl<const WORDS: usize> Units<WORDS> {
         Ok(unsafe { self.word(unit, WORDS - 1) }.load(Ordering::Relaxed))
     }
 
-    /// Returns a copy of the value at the beginning of a unit, or [`Error::OutOfBounds`].
-    pub fn read<T: FromBytes + IntoBytes>(&self, unit: usize) -> Result<T, Error> {
-        self.buffer.read(unit.saturating_mul(Self::BYTES))
+    /// Returns the first word of a unit, or [`Error::OutOfBounds`].
+    #[inline]
+    pub fn read_first_word(&self, unit: usize) -> Result<u64, Error> {
+        self.check(unit)?;
+        // SAFETY: the unit was checked, and this is a word of it.
+        Ok(unsafe { self.word(unit, 0) }.load(Ordering::Relaxed))
     }
 
     #[inline]
@@ -260,7 +263,12 @@ impl<const WORDS: usize> Units<WORDS> {
     }
 }
 
-/// Copies to `to` from shared memory, a word at a time.
+/// Returns the bytes of the next access at `address` with `left` bytes to go: the widest aligned one.
+fn step(address: usize, left: usize) -> usize {
+    [8, 4, 2].into_iter().find(|step| address % step == 0 && left >= *step).unwrap_or(1)
+}
+
+/// Copies to `to` from shared memory, a word at a time, and what is left in pieces.
 ///
 /// # Safety
 /// As many bytes at `from` are valid for atomic reads, and `from` is a multiple of eight.
@@ -275,31 +283,38 @@ unsafe fn load_aligned(from: *mut u8, to: &mut [u8]) {
             place = place.add(8);
         }
     }
-    for byte in words.into_remainder() {
+    let rest = words.into_remainder();
+    if !rest.is_empty() {
         // SAFETY: what is left of `to` is left of the range.
-        unsafe {
-            *byte = AtomicU8::from_ptr(place).load(Ordering::Relaxed);
-            place = place.add(1);
-        }
+        unsafe { load_pieces(place, rest) };
     }
 }
 
-/// Copies to `to` from shared memory: bytes up to a multiple of eight, then words.
+/// Copies to `to` from shared memory, with the widest accesses that are aligned.
 ///
 /// # Safety
 /// As many bytes at `from` are valid for atomic reads.
 #[cold]
-unsafe fn load_unaligned(from: *mut u8, to: &mut [u8]) {
-    let (head, rest) = to.split_at_mut(to.len().min(8 - from as usize % 8));
-    for (index, byte) in head.iter_mut().enumerate() {
-        // SAFETY: `head` is the beginning of the range.
-        *byte = unsafe { AtomicU8::from_ptr(from.add(index)).load(Ordering::Relaxed) };
+unsafe fn load_pieces(from: *mut u8, mut to: &mut [u8]) {
+    let mut place = from;
+    while !to.is_empty() {
+        let step = step(place as usize, to.len());
+        let (piece, rest) = to.split_at_mut(step);
+        // SAFETY: `step` bytes at `place` are in the range, and `place` is a multiple of it.
+        unsafe {
+            match step {
+                8 => piece.copy_from_slice(&AtomicU64::from_ptr(place.cast()).load(Ordering::Relaxed).to_ne_bytes()),
+                4 => piece.copy_from_slice(&AtomicU32::from_ptr(place.cast()).load(Ordering::Relaxed).to_ne_bytes()),
+                2 => piece.copy_from_slice(&AtomicU16::from_ptr(place.cast()).load(Ordering::Relaxed).to_ne_bytes()),
+                _ => piece.copy_from_slice(&[AtomicU8::from_ptr(place).load(Ordering::Relaxed)]),
+            }
+            place = place.add(step);
+        }
+        to = rest;
     }
-    // SAFETY: the rest of the range begins behind `head`, at a multiple of eight unless there is none.
-    unsafe { load_aligned(from.add(head.len()), rest) };
 }
 
-/// Copies `from` to shared memory, a word at a time.
+/// Copies `from` to shared memory, a word at a time, and what is left in pieces.
 ///
 /// # Safety
 /// As many bytes at `to` are valid for atomic writes, and `to` is a multiple of eight.
@@ -315,28 +330,35 @@ unsafe fn store_aligned(to: *mut u8, from: &[u8]) {
         }
         rest = behind;
     }
-    for byte in rest {
+    if !rest.is_empty() {
         // SAFETY: as in `load_aligned`.
-        unsafe {
-            AtomicU8::from_ptr(place).store(*byte, Ordering::Relaxed);
-            place = place.add(1);
-        }
+        unsafe { store_pieces(place, rest) };
     }
 }
 
-/// Copies `from` to shared memory: bytes up to a multiple of eight, then words.
+/// Copies `from` to shared memory, with the widest accesses that are aligned.
 ///
 /// # Safety
 /// As many bytes at `to` are valid for atomic writes.
 #[cold]
-unsafe fn store_unaligned(to: *mut u8, from: &[u8]) {
-    let (head, rest) = from.split_at(from.len().min(8 - to as usize % 8));
-    for (index, byte) in head.iter().enumerate() {
-        // SAFETY: as in `load_unaligned`.
-        unsafe { AtomicU8::from_ptr(to.add(index)).store(*byte, Ordering::Relaxed) };
+unsafe fn store_pieces(to: *mut u8, mut from: &[u8]) {
+    let mut place = to;
+    while !from.is_empty() {
+        let (piece, rest) = from.split_at(step(place as usize, from.len()));
+        // SAFETY: the piece is in the range, and `place` is a multiple of its length.
+        unsafe {
+            match *piece {
+                [a, b, c, d, e, f, g, h] => {
+                    AtomicU64::from_ptr(place.cast()).store(u64::from_ne_bytes([a, b, c, d, e, f, g, h]), Ordering::Relaxed);
+                }
+                [a, b, c, d] => AtomicU32::from_ptr(place.cast()).store(u32::from_ne_bytes([a, b, c, d]), Ordering::Relaxed),
+                [a, b] => AtomicU16::from_ptr(place.cast()).store(u16::from_ne_bytes([a, b]), Ordering::Relaxed),
+                _ => AtomicU8::from_ptr(place).store(piece[0], Ordering::Relaxed),
+            }
+            place = place.add(piece.len());
+        }
+        from = rest;
     }
-    // SAFETY: as in `load_unaligned`.
-    unsafe { store_aligned(to.add(head.len()), rest) };
 }
 
 /// Zeroed memory of this process.
@@ -426,12 +448,45 @@ mod tests {
         units.write(1, words).unwrap();
         let bytes = units.buffer().to_vec();
         assert!(bytes[..64].iter().chain(&bytes[128..]).all(|byte| *byte == 0xEE));
-        assert_eq!((&bytes[64..128], units.read::<[u64; 8]>(1).unwrap()), (words.as_bytes(), words));
+        assert_eq!((&bytes[64..128], units.read_words(1).unwrap()), (words.as_bytes(), words));
         assert_eq!(units.write(3, words).unwrap_err().to_string(), "bytes 192 to 192 + 64 are outside a buffer of 200 bytes");
-        assert!(units.write(usize::MAX, words).is_err() && units.read::<u64>(usize::MAX).is_err());
-        assert_eq!((units.read_words(1).unwrap(), units.read_last_word(1).unwrap()), (words, 8));
-        assert!(units.read_words(3).is_err() && units.read_last_word(3).is_err() && units.read_last_word(usize::MAX).is_err());
+        assert_eq!((units.read_first_word(1).unwrap(), units.read_last_word(1).unwrap()), (1, 8));
+        for beyond in [3, usize::MAX] {
+            assert!(units.write(beyond, words).is_err() && units.read_words(beyond).is_err());
+            assert!(units.read_first_word(beyond).is_err() && units.read_last_word(beyond).is_err());
+        }
         assert!(Units::<8>::new(units.buffer().part(4, 64).unwrap()).is_err());
+    }
+
+    /// Reads a number as `read` does while another thread turns all its bytes over, and checks that no other number was ever there.
+    fn never_torn<T: Copy + PartialEq + std::fmt::Debug + Send + 'static + FromBytes + IntoBytes + Immutable>(
+        offset: usize,
+        numbers: [T; 2],
+        read: impl Fn(&DmaBuffer) -> T,
+    ) {
+        let buffer = DmaBuffer::on_heap(64, 64, 0).unwrap();
+        buffer.write(offset, &numbers[0]).unwrap();
+        let (card, is_done) = (buffer.clone(), Arc::new(std::sync::atomic::AtomicBool::new(false)));
+        let told = is_done.clone();
+        let writer = std::thread::spawn(move || {
+            for number in numbers.into_iter().cycle() {
+                card.write(offset, &number).unwrap();
+                if told.load(Ordering::Relaxed) {
+                    return;
+                }
+            }
+        });
+        let torn = (0..200_000).map(|_| read(&buffer)).find(|number| !numbers.contains(number));
+        is_done.store(true, Ordering::Relaxed);
+        writer.join().unwrap();
+        assert_eq!(torn, None, "halves of two numbers");
+    }
+
+    #[test]
+    fn a_number_that_is_aligned_is_never_torn() {
+        never_torn(4, [0x00FF_00FF_u32, 0xFF00_FF00], |buffer| buffer.read(4).unwrap());
+        never_torn(6, [0x00FF_u16, 0xFF00], |buffer| buffer.read(6).unwrap());
+        never_torn(0, [0x00FF_00FF_u32, 0xFF00_FF00], |buffer| Units::<8>::new(buffer.clone()).unwrap().read_first_word(0).unwrap() as u32);
     }
 
     #[test]

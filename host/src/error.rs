@@ -196,6 +196,12 @@ pub enum Error {
         /// Depth in requests.
         depth: u32,
     },
+    /// A CQ that was overrun takes no QP any more.
+    #[error("CQ {cqn} was overrun: nothing completes on it any more")]
+    DeadCq {
+        /// CQ number.
+        cqn: u32,
+    },
     /// A receive was posted to a QP that was flushed or has failed.
     #[error("QP {qpn} was flushed or has failed and takes no receives any more")]
     ReceivesStopped {
@@ -410,6 +416,7 @@ impl Error {
             Self::WrongState { .. } => NtStatus::CONNECTION_ACTIVE,
             Self::ChangeUnderWay { .. } => NtStatus::DEVICE_BUSY,
             Self::Cancelled { .. } => NtStatus::CANCELLED,
+            Self::DeadCq { .. } => NtStatus::INVALID_DEVICE_REQUEST,
             Self::ReceivesStopped { .. } => NtStatus::CONNECTION_INVALID,
             Self::QueueFull { .. } => NtStatus::NO_MORE_ENTRIES,
             Self::TooManySges { .. } => NtStatus::DATA_OVERRUN,

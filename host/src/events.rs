@@ -27,13 +27,13 @@ pub(crate) struct EventQueue {
     memory: DmaBuffer,
     /// Written by the one caller that processes; an atomic only because that may be any thread.
     consumer: AtomicU32,
-    /// Callers of `process_events` that the running one has to serve; 0: nobody runs.
-    callers: AtomicU32,
+    /// Whether somebody is inside `process_events`, and whether somebody else has called meanwhile: [`IDLE`], [`RUNNING`], [`CALLED`].
+    runner: AtomicU32,
 }
 
 impl EventQueue {
     pub(crate) fn new(ring: Ring, memory: DmaBuffer) -> Self {
-        Self { ring, memory, consumer: AtomicU32::new(0), callers: AtomicU32::new(0) }
+        Self { ring, memory, consumer: AtomicU32::new(0), runner: AtomicU32::new(IDLE) }
     }
 
     /// Returns a copy of the next entry, if the card has written it.
@@ -50,12 +50,19 @@ impl EventQueue {
     }
 }
 
-/// Gives `callers` free again, also when a consumer's callback panics.
+/// Nobody is inside.
+const IDLE: u32 = 0;
+/// Somebody is.
+const RUNNING: u32 = 1;
+/// Somebody is, and somebody else has called, for whom he has to look once more.
+const CALLED: u32 = 2;
+
+/// Lets others in again, also when a consumer's callback panics.
 struct Running<'a>(&'a AtomicU32);
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        self.0.store(0, Ordering::Release);
+        self.0.store(IDLE, Ordering::Release);
     }
 }
 
@@ -66,22 +73,33 @@ impl Adapter {
     /// (messages of connectors, flushed receives), wait for a call without an interrupt. Returns the number of events and such callbacks; 0 also when
     /// another thread (or a callback on this very stack) is inside, which then takes the new ones as well.
     pub fn process_events(self: &Arc<Self>) -> usize {
-        let callers = &self.events.callers;
-        if callers.fetch_add(1, Ordering::AcqRel) != 0 {
+        let runner = &self.events.runner;
+        // Who sees nothing to do does not call upon the one inside, or threads that call in a loop would keep him there.
+        if runner.load(Ordering::Acquire) != IDLE && !self.has_events() {
             return 0;
         }
-        let running = Running(callers);
+        if runner.swap(CALLED, Ordering::AcqRel) != IDLE {
+            return 0;
+        }
+        let running = Running(runner);
         let mut events = 0;
         loop {
-            let seen = callers.load(Ordering::Acquire);
+            // Before the look: who calls after it is served by another one. A read-modify-write, so that the look sees what a caller has seen.
+            runner.swap(RUNNING, Ordering::AcqRel);
             events += self.drain_events();
             // Behind the events: what they made known may be what the deferred work waits for.
-            events += self.run_deferred();
-            if callers.compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            events += self.run_deferred() + self.run_wakes();
+            if runner.compare_exchange(RUNNING, IDLE, Ordering::AcqRel, Ordering::Acquire).is_ok() {
                 std::mem::forget(running);
                 return events;
             }
         }
+    }
+
+    /// Tells whether there is something to do, as far as this thread sees.
+    fn has_events(&self) -> bool {
+        let index = self.events.consumer.load(Ordering::Relaxed);
+        self.events.next(index).is_some() || self.has_deferred() || self.wake_cqs.is_raised()
     }
 
     fn drain_events(self: &Arc<Self>) -> usize {

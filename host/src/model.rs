@@ -8,12 +8,13 @@ use std::sync::Arc;
 
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU64, Ordering};
+use loom::sync::Mutex;
 use loom::thread;
 use verbena_abi::queue::QpState;
 
 use crate::cq::Completion;
 use crate::device::Bar;
-use crate::rq::{FlushSignal, RqShared};
+use crate::rq::{RqShared, Signal};
 use crate::sq::{Poster, SqShared, WriteFlags};
 
 const PLAIN: WriteFlags = WriteFlags::NONE;
@@ -234,7 +235,7 @@ fn a_send_queue_that_is_closed_rings_for_its_deferred_requests_and_the_next_one_
 /// Runs a model of a poster of two receives, of a thread that stops the queue, and of one that polls `batch` completions at once.
 fn receives_against_stop_and_poll(depth: u32, batch: usize) {
     explore(3, move || {
-        let (shared, signal) = (Arc::new(RqShared::new(3, 0, depth)), Arc::new(FlushSignal::default()));
+        let (shared, signal) = (Arc::new(RqShared::new(3, 0, depth)), Arc::new(Signal::default()));
         let (stopped, told) = (shared.clone(), signal.clone());
         let stopper = thread::spawn(move || {
             if stopped.stop() {
@@ -281,4 +282,65 @@ fn each_receive_that_was_accepted_is_given_once_in_order_and_the_cq_is_told() {
     receives_against_stop_and_poll(2, 1);
     // The place of a receive is used again.
     receives_against_stop_and_poll(1, 1);
+}
+
+/// Runs a model of a receive that a stopped queue has flushed, of an arm, of a poll if there is one, and of looks for CQs that have to call back.
+///
+/// The conditions under the lock are those of `Cq::arm`, `Cq::poll` and `Cq::wake`.
+fn flushed_receive_against_arm_and_wake(is_polled: bool) {
+    explore(3, move || {
+        #[derive(Default)]
+        struct Reader {
+            is_armed: bool,
+            is_due: bool,
+        }
+        let (flushed, wakes, reader) = (Arc::new(Signal::default()), Arc::new(Signal::default()), Arc::new(Mutex::new(Reader::default())));
+        let (cq, adapter) = (flushed.clone(), wakes.clone());
+        let poster = thread::spawn(move || {
+            cq.raise();
+            adapter.raise();
+        });
+        let (cq, adapter, state) = (flushed.clone(), wakes.clone(), reader.clone());
+        let wake = move || {
+            if !adapter.lower() {
+                return 0;
+            }
+            let mut reader = state.lock().unwrap();
+            let is_due = reader.is_due || (reader.is_armed && cq.is_raised());
+            let calls = u32::from(is_due && reader.is_armed);
+            if is_due {
+                *reader = Reader::default();
+            }
+            calls
+        };
+        let looker = thread::spawn(move || {
+            let calls = wake();
+            (wake, calls)
+        });
+        {
+            let mut reader = reader.lock().unwrap();
+            reader.is_armed = true;
+            if flushed.is_raised() {
+                reader.is_due = true;
+                wakes.raise();
+            }
+        }
+        // A poll takes the receive before its notification is called.
+        if is_polled {
+            let mut reader = reader.lock().unwrap();
+            if flushed.lower() && reader.is_armed {
+                reader.is_due = true;
+                wakes.raise();
+            }
+        }
+        poster.join().unwrap();
+        let (wake, calls) = looker.join().unwrap();
+        assert_eq!(calls + wake(), 1, "one call for one arm");
+    });
+}
+
+#[test]
+fn an_arm_is_called_back_for_a_flushed_receive_whatever_comes_first() {
+    flushed_receive_against_arm_and_wake(false);
+    flushed_receive_against_arm_and_wake(true);
 }

@@ -84,7 +84,8 @@ impl Mr {
         let pd = Arc::clone(pd);
         let submitted = adapter.submit(Command::create_mr(&args), move |adapter, outcome| {
             if let Err(error) = outcome {
-                adapter.retire(|numbers| &mut numbers.mrs, key.index(), memory, Some(&error));
+                drop(memory);
+                adapter.retire(|numbers| &mut numbers.mrs, key.index(), (), Some(&error));
                 return done(Err(error));
             }
             done(Ok(Arc::new(Self { pd, key, memory, base_va, access, on_close: Mutex::default() })));
@@ -151,7 +152,9 @@ impl Drop for Mr {
         let (key, memory, pd) = (self.key, self.memory.clone(), Arc::clone(&self.pd));
         let on_close = std::mem::take(&mut *lock(&self.on_close));
         self.pd.adapter().submit_teardown(Command::naming(CommandOp::DestroyMr, key.0), move |adapter, outcome| {
-            adapter.retire(|numbers| &mut numbers.mrs, key.index(), memory, outcome.err().as_ref());
+            // Whatever the card says: the owner of the memory is told that he has it back.
+            drop(memory);
+            adapter.retire(|numbers| &mut numbers.mrs, key.index(), (), outcome.err().as_ref());
             for done in on_close {
                 done();
             }

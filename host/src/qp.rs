@@ -77,6 +77,13 @@ pub enum QpFault {
         /// Its meaning, if it has one.
         status: Option<CqeStatus>,
     },
+    /// The card is gone.
+    DeviceRemoved,
+    /// A CQ of the QP was overrun.
+    CqOverrun {
+        /// Which.
+        cqn: u32,
+    },
 }
 
 /// Called when the card puts a QP in error. Calls never overlap.
@@ -161,7 +168,7 @@ impl std::fmt::Debug for Qp {
 impl Qp {
     /// Creates a QP in RESET. Both CQs may be the same one.
     ///
-    /// Fails inline with [`Error::AboveLimit`] for any of the options, [`Error::OtherAdapter`],
+    /// Fails inline with [`Error::AboveLimit`] for any of the options, [`Error::OtherAdapter`], [`Error::DeadCq`],
     /// [`Error::OutOfNumbers`], [`Error::OutOfMemory`], or the errors of a command; `done` gets the
     /// card's refusal. When `done` is called the QP can be used for everything.
     pub fn create(
@@ -175,6 +182,9 @@ impl Qp {
         options.check(adapter.info())?;
         if !Arc::ptr_eq(adapter, send_cq.adapter()) || !Arc::ptr_eq(adapter, receive_cq.adapter()) {
             return Err(Error::OtherAdapter { what: "CQ" });
+        }
+        if let Some(dead) = [send_cq, receive_cq].into_iter().find(|cq| cq.is_dead()) {
+            return Err(Error::DeadCq { cqn: dead.cqn() });
         }
         let ring = Ring::with_slots(options.send_depth);
         let slot_bytes = sq::slot_bytes(options.send_sges, options.inline_bytes);
@@ -227,6 +237,10 @@ impl Qp {
                 on_close: Mutex::default(),
             });
             adapter.enter_qp(qpn, Arc::downgrade(&qp));
+            // An overrun before this place does not find the QP.
+            if let Some(dead) = [qp.send_cq(), qp.receive_cq()].into_iter().find(|cq| cq.is_dead()) {
+                Self::failed(&qp, QpFault::CqOverrun { cqn: dead.cqn() });
+            }
             done(Ok(qp));
         });
         submitted.inspect_err(|_| unsubmitted.retire(None))
@@ -272,12 +286,12 @@ impl Qp {
         self.parts.shared.state()
     }
 
-    /// Returns why the card put the QP in error, if it did.
+    /// Returns the fault by which the QP is in error, if there was one.
     pub fn fault(&self) -> Option<QpFault> {
         *lock(&self.fault)
     }
 
-    /// Sets what is called when the card puts the QP in error, in place of what was set before.
+    /// Sets what is called when a fault puts the QP in error, in place of what was set before.
     /// It is not called for a fault that was there already, see [`Qp::fault`].
     pub fn set_fault_callback(&self, callback: FaultCallback) {
         *lock(&self.on_fault) = Some(Arc::new(callback));
@@ -331,6 +345,8 @@ impl Qp {
             value: code.0.into(),
             allowed: "RESET, INIT, RTR, RTS, ERROR",
         })?;
+        let mut guard = lock(&self.context);
+        // Under the lock: a flush that this does not see waits for it, and then sees the change that is under way.
         let state = self.state();
         let needed = match next {
             QpState::Reset => (state != QpState::Error && !self.parts.shared.was_used(), "not ERROR, nothing ever posted"),
@@ -342,7 +358,6 @@ impl Qp {
         if let (false, needed) = needed {
             return Err(Error::WrongState { qpn, state, needed });
         }
-        let mut guard = lock(&self.context);
         if guard.is_changing {
             return Err(Error::ChangeUnderWay { qpn });
         }
@@ -358,6 +373,10 @@ impl Qp {
                 }
             }
             let outcome = match outcome {
+                // A flush between the look at the state and this command came to the card first.
+                Err(Error::CommandRefused { .. }) if next != QpState::Error && qp.state() == QpState::Error => {
+                    Err(Error::Cancelled { qpn })
+                }
                 Err(error) => Err(error),
                 Ok(_) if qp.parts.shared.advance(next) || next == QpState::Error => Ok(()),
                 Ok(_) => Err(Error::Cancelled { qpn }),
@@ -378,9 +397,15 @@ impl Qp {
     pub fn flush(self: &Arc<Self>) {
         let qp = Arc::clone(self);
         self.parts.enter_error();
+        if self.is_new_to_the_card() {
+            // Nothing was ever posted to it, so there is nothing for the card to end, and it takes no such step.
+            return;
+        }
         self.pd().adapter().submit_teardown(Command::modify_qp(&self.error_context()), move |_, outcome| {
-            if let Err(error) = outcome {
-                tracing::warn!(qpn = qp.qpn(), %error, "flush");
+            match outcome {
+                // Said once, for the card.
+                Ok(_) | Err(Error::DeviceRemoved { .. }) => {}
+                Err(error) => tracing::warn!(qpn = qp.qpn(), %error, "flush"),
             }
         });
     }
@@ -441,7 +466,13 @@ impl Qp {
         adapter.block_on_close(&format!("QP {} to be closed, all handles to it included", self.qpn()), |done| self.close(done))
     }
 
-    /// The card put the QP in error.
+    /// Tells whether the card has the QP in RESET, and no step from there is under way.
+    pub(crate) fn is_new_to_the_card(&self) -> bool {
+        let context = lock(&self.context);
+        context.latest.state == QpState::Reset as u8 && !context.is_changing
+    }
+
+    /// The QP is in error by a fault.
     pub(crate) fn failed(qp: &Arc<Self>, fault: QpFault) {
         tracing::info!(qpn = qp.qpn(), ?fault, "QP in error");
         qp.parts.enter_error();

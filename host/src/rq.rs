@@ -46,6 +46,10 @@ impl RqShared {
         }
     }
 
+    pub(crate) fn qpn(&self) -> u32 {
+        self.qpn
+    }
+
     /// Keeps a receive. Returns whether the queue was stopped meanwhile, so that the CQ must be told; fails if there is no room
     /// or if it was stopped before.
     ///
@@ -110,12 +114,13 @@ impl RqShared {
     }
 }
 
-/// Tells a CQ that some receive queue may have flushed receives to give.
+/// Tells that there may be something to look at: a CQ, that some receive queue has flushed receives to give; the adapter, that
+/// some CQ has to call back.
 #[derive(Debug, Default)]
-pub(crate) struct FlushSignal(AtomicBool);
+pub(crate) struct Signal(AtomicBool);
 
-impl FlushSignal {
-    /// To be called behind the post or the stop that there is something to tell of.
+impl Signal {
+    /// To be called behind what there is to tell of.
     pub(crate) fn raise(&self) {
         // A read-modify-write, so that who takes it down sees what all did who raised it, not the last of them alone.
         self.0.swap(true, Ordering::AcqRel);
@@ -125,11 +130,16 @@ impl FlushSignal {
         self.0.load(Ordering::Acquire)
     }
 
+    /// Takes it down, before the look, and returns whether it was raised.
+    pub(crate) fn lower(&self) -> bool {
+        // A read-modify-write, so that the look sees what was raised until now; but none where there is nothing to see.
+        self.is_raised() && self.0.swap(false, Ordering::AcqRel)
+    }
+
     /// Moves flushed receives into `out`, returns how many, and forgets the queues that are over. For the poller alone.
     pub(crate) fn take_flushed(&self, receivers: &mut Vec<Arc<RqShared>>, out: &mut [Completion]) -> usize {
-        // Before the look: a receive that is posted after it, into a queue that is stopped, raises it again. A read-modify-write, so that
-        // the look sees what was raised until now.
-        self.0.swap(false, Ordering::AcqRel);
+        // Before the look: a receive that is posted after it, into a queue that is stopped, raises it again.
+        self.lower();
         let mut filled = 0;
         for receiver in receivers.iter() {
             while filled < out.len() {

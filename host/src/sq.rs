@@ -16,10 +16,11 @@ use std::sync::Arc;
 
 use verbena_abi::arith::Ring;
 use verbena_abi::limits::{INLINE_ONE_UNIT, MAX_INLINE, MAX_SGES, SGES_ONE_UNIT};
-use verbena_abi::queue::{self, wqe_flags, QpState, SqProgress, SqWqe, SqWqeMore, WqeOp, SQ_UNIT};
+use verbena_abi::queue::{self, wqe_flags, CqeStatus, QpState, SqProgress, SqWqe, SqWqeMore, WqeOp, SQ_UNIT};
 use verbena_abi::regs::Doorbell;
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
+use crate::cq::{Completion, CompletionStatus, Operation};
 use crate::device::Bar;
 use crate::dma::Units;
 use crate::error::Error;
@@ -207,6 +208,29 @@ impl SqShared {
         Some(context)
     }
 
+    /// Ends the oldest request that has no completion, on a card that is gone.
+    pub(crate) fn take_lost(&self) -> Option<Completion> {
+        let index = self.completed.load(Ordering::Relaxed).max(self.freed.load(Ordering::Acquire));
+        if index >= self.producer.load(Ordering::Acquire) {
+            return None;
+        }
+        let context = self.slots.get(self.ring.slot(index as u32) as usize)?.context.load(Ordering::Relaxed);
+        self.completed.store(index + 1, Ordering::Relaxed);
+        Some(Completion {
+            qpn: self.qpn,
+            qp_context: self.qp_context,
+            context,
+            status: CompletionStatus::Card(CqeStatus::Flushed),
+            op: Operation::Send(WqeOp::Write),
+            syndrome: 0,
+        })
+    }
+
+    /// Tells whether [`SqShared::take_lost`] would give something.
+    pub(crate) fn has_lost(&self) -> bool {
+        self.completed.load(Ordering::Relaxed).max(self.freed.load(Ordering::Acquire)) < self.producer.load(Ordering::Acquire)
+    }
+
     /// Frees the slots of all requests that are ended. To be called when the CQ's consumer index is
     /// with the card: who posts into a freed slot counts on room for its completion.
     pub(crate) fn release(&self) {
@@ -372,6 +396,11 @@ impl SendQueue {
     /// Returns the QP.
     pub fn qp(&self) -> &Arc<Qp> {
         &self.qp
+    }
+
+    /// Returns the most inline bytes of a request.
+    pub fn max_inline_bytes(&self) -> u32 {
+        self.max_inline_bytes
     }
 
     /// Posts an RDMA WRITE of the bytes of `sges`, in their order, to `remote_va` of the peer's region `rkey`.
@@ -547,7 +576,9 @@ fn known_state(code: u8) -> QpState {
 
 /// Returns the index in the progress record: requests before it are done.
 fn read_progress(units: &SqUnits, unit: usize) -> Option<u16> {
-    let progress: SqProgress = units.read(unit).ok()?;
+    // One access: halves of two records would be an index that never was.
+    let bytes = units.read_first_word(unit).ok()?.to_ne_bytes();
+    let (progress, _) = SqProgress::read_from_prefix(&bytes).ok()?;
     Some(progress.consumer.get() as u16)
 }
 

@@ -156,18 +156,23 @@ unsafe extern "C" fn deregister(mr: *mut NDK_MR, completion: NDK_FN_REQUEST_COMP
     let (Some(mr), Some(request)) = (unsafe { Object::<MrObject>::share(mr) }, Request::new(completion, context)) else {
         return status(NtStatus::INVALID_PARAMETER);
     };
-    // Apart from the match, whose scrutinee would hold the lock to its end.
-    let before = std::mem::replace(&mut *mr.region(), Region::Changing);
-    let registered = match before {
-        Region::Registered(registered) => registered,
-        other => {
-            *mr.region() = other;
-            return status(NtStatus::INVALID_DEVICE_REQUEST);
+    let registered = {
+        let mut region = mr.region();
+        match std::mem::replace(&mut *region, Region::Changing) {
+            Region::Registered(registered) => registered,
+            other => {
+                *region = other;
+                return status(NtStatus::INVALID_DEVICE_REQUEST);
+            }
         }
     };
+    let host = Arc::clone(mr.pd().adapter.host());
     let _ = registered.close(move || {
-        *mr.region() = Region::None;
-        request.call(Ok(()));
+        // On a card that is gone this runs inside the call.
+        host.defer(move || {
+            *mr.region() = Region::None;
+            request.call(Ok(()));
+        });
     });
     status(NtStatus::PENDING)
 }

@@ -112,7 +112,7 @@ pub unsafe extern "C" fn VerbenaCloseNdkAdapter(_device: NDIS_HANDLE, adapter: *
             break;
         }
         host.poll_command();
-        host.device().wait();
+        host.wait();
     }
     // What commands still have under way ends here; there is no way to say that it does not.
     if let Err(error) = host.close_blocking() {
@@ -141,7 +141,7 @@ pub unsafe extern "C" fn VerbenaWait(adapter: *mut NDK_ADAPTER) {
     // SAFETY: the caller vouches for the pointer.
     if let Some(adapter) = unsafe { Object::<AdapterObject>::borrow(adapter) } {
         adapter.host().poll_command();
-        adapter.host().device().wait();
+        adapter.host().wait();
     }
 }
 

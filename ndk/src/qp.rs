@@ -164,6 +164,16 @@ unsafe extern "C" fn write(
     };
     let (context, flags) = (context as u64, WriteFlags(flags));
     outcome(if flags.contains(WriteFlags::INLINE) {
+        // Before anything looks at the memory: there is none at null, and as much as an entry can name there need not be.
+        if sges.iter().any(|sge| sge.va == 0 && sge.len_bytes != 0) {
+            // SAFETY: as above.
+            return unsafe { refuse(qp, NtStatus::INVALID_PARAMETER) };
+        }
+        let (len_bytes, limit) = (sges.iter().map(|sge| u64::from(sge.len_bytes)).sum(), queue.max_inline_bytes());
+        if len_bytes > u64::from(limit) {
+            // SAFETY: as above.
+            return unsafe { refuse(qp, Error::InlineTooLong { len_bytes, limit }.nt_status()) };
+        }
         // SAFETY: with INLINE the consumer vouches for the memory that the entries name, during the call.
         let pieces = sges.iter().map(|sge| unsafe { slice(sge.va as *const u8, sge.len_bytes as usize) }.unwrap_or_default());
         queue.write_inline_from(context, pieces, remote_address, remote_token, flags)

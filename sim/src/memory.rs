@@ -9,7 +9,7 @@
 //! [`POISON`], and a line without one mapped byte is an error.
 
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicU8, Ordering};
 
 /// What a card reads beside a mapping, in the same line.
 pub const POISON: u8 = 0xA5;
@@ -62,6 +62,13 @@ impl Mapping {
         unsafe { AtomicU64::from_ptr(self.ptr.as_ptr().add((address - self.iova) as usize).cast()) }
     }
 
+    /// Returns the half of a word at a bus address of the mapping that is a multiple of it.
+    fn half_word(&self, address: u64) -> &AtomicU32 {
+        assert!(address % 4 == 0 && self.holds(address, 4));
+        // SAFETY: as for `word`.
+        unsafe { AtomicU32::from_ptr(self.ptr.as_ptr().add((address - self.iova) as usize).cast()) }
+    }
+
     /// Writes the strobed bytes of a line, all of which the mapping holds. Each is visible before the next.
     fn write(&self, address: u64, line: &[u8; LINE], strobe: u64) {
         for (number, word) in line.chunks_exact(WORD).enumerate() {
@@ -69,6 +76,9 @@ impl Mapping {
             match strobe >> (number * WORD) & 0xFF {
                 0 => {}
                 0xFF => self.word(at).store(u64::from_ne_bytes(std::array::from_fn(|byte| word[byte])), Ordering::Release),
+                // Numbers of 32 bits are whole too, as hosts write them.
+                0x0F => self.half_word(at).store(u32::from_ne_bytes(std::array::from_fn(|byte| word[byte])), Ordering::Release),
+                0xF0 => self.half_word(at + 4).store(u32::from_ne_bytes(std::array::from_fn(|byte| word[4 + byte])), Ordering::Release),
                 bytes => {
                     for byte in (0..WORD).filter(|byte| bytes >> byte & 1 == 1) {
                         self.byte(at + byte as u64).store(word[byte], Ordering::Release);

@@ -87,6 +87,9 @@ impl Reserved {
     /// Takes a QP that no connector has, and that was never connected: it serves one connection in its life.
     fn take(qp: &Arc<Qp>) -> Result<Self, Error> {
         let (qpn, state) = (qp.qpn(), qp.state());
+        if state == QpState::Error && qp.is_new_to_the_card() {
+            return Err(Error::NotConnected { qpn, state });
+        }
         if state != QpState::Reset {
             return Err(Error::WrongState { qpn, state, needed: "RESET" });
         }
@@ -167,7 +170,7 @@ impl Connector {
     /// Asks whoever listens at `peer` for a connection of `qp`. `done` is called when the peer has accepted:
     /// then comes [`Connector::complete_connect`], or [`Connector::reject`].
     ///
-    /// Fails inline with [`Error::ConnectorUsed`], [`Error::WrongState`] of the QP, [`Error::PrivateDataTooLong`] (more than
+    /// Fails inline with [`Error::ConnectorUsed`], [`Error::WrongState`] or [`Error::NotConnected`] (flushed already) of the QP, [`Error::PrivateDataTooLong`] (more than
     /// [`MAX_CALLER_DATA`] bytes), [`Error::NotOurAddress`], [`Error::AddressInUse`], [`Error::OutOfPorts`], [`Error::ConnectionExists`],
     /// [`Error::HostUnreachable`] (also for an address of this adapter: there is no loopback). `done` gets [`Error::ConnectionRefused`]
     /// or [`Error::ConnectionAborted`]. After a failure the QP is as it was, and goes with another connector.
@@ -205,6 +208,8 @@ impl Connector {
         if !self.manager.exchange.send(peer.ip(), message) {
             inner.abandon();
             inner.state = State::New;
+            inner.endpoint = None;
+            inner.peer_address = None;
             return Err(Error::HostUnreachable { address: peer.ip() });
         }
         inner.state = State::Connecting;
@@ -256,7 +261,7 @@ impl Connector {
     /// Agrees to the request that this connector was made for. `done` is called when the active side has completed the connection:
     /// then requests can be posted. `on_disconnect` as of [`Connector::complete_connect`].
     ///
-    /// Fails inline with [`Error::WrongConnector`], [`Error::WrongState`] of the QP, [`Error::PrivateDataTooLong`] (more than
+    /// Fails inline with [`Error::WrongConnector`], [`Error::WrongState`] or [`Error::NotConnected`] (flushed already) of the QP, [`Error::PrivateDataTooLong`] (more than
     /// [`MAX_CALLEE_DATA`] bytes), or the errors of [`Qp::prepare`], which `done` gets too; [`Error::ConnectionAborted`] says that the peer gave up.
     pub fn accept(
         self: &Arc<Self>,
@@ -353,10 +358,14 @@ impl Connector {
         inner.pending = Some(Box::new(done));
         drop(inner);
         let connector = Arc::clone(self);
+        let adapter = Arc::clone(self.manager.adapter());
         qp.drain(move || {
-            let mut inner = connector.lock();
-            inner.waits_for_card = false;
-            connector.disconnected(inner);
+            // On a card that is gone this runs inside the call.
+            adapter.defer(move || {
+                let mut inner = connector.lock();
+                inner.waits_for_card = false;
+                connector.disconnected(inner);
+            });
         });
         Ok(Submitted::Pending)
     }

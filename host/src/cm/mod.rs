@@ -28,6 +28,7 @@ pub mod listener;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 pub use connector::{ConnectionData, Connector, DisconnectCallback, Source};
@@ -50,6 +51,8 @@ pub const MAX_CALLEE_DATA: usize = 148;
 #[derive(Debug, Default)]
 pub struct Exchange {
     managers: Mutex<BTreeMap<IpAddr, Weak<ConnectionManager>>>,
+    /// Number of the last connector. A number is used once: a message may come when its connector is gone, and the adapter opened anew.
+    last_connector: AtomicU64,
 }
 
 impl Exchange {
@@ -71,7 +74,7 @@ impl Exchange {
     }
 }
 
-/// Number of a connector, unique among those of its adapter.
+/// Number of a connector, unique in its exchange.
 type ConnectorId = u64;
 
 /// A connector of another adapter.
@@ -133,13 +136,7 @@ pub struct ConnectionManager {
     exchange: Arc<Exchange>,
     endpoints: Arc<Endpoints>,
     listeners: Mutex<BTreeMap<SocketAddr, Weak<Listener>>>,
-    connectors: Mutex<Connectors>,
-}
-
-#[derive(Debug, Default)]
-struct Connectors {
-    last: ConnectorId,
-    by_id: BTreeMap<ConnectorId, Weak<Connector>>,
+    connectors: Mutex<BTreeMap<ConnectorId, Weak<Connector>>>,
 }
 
 impl ConnectionManager {
@@ -167,11 +164,9 @@ impl ConnectionManager {
 
     /// Creates a connector that is not connected.
     pub fn connector(self: &Arc<Self>) -> Arc<Connector> {
-        let mut connectors = lock(&self.connectors);
-        connectors.last += 1;
-        let id = connectors.last;
+        let id = self.exchange.last_connector.fetch_add(1, Ordering::Relaxed) + 1;
         let connector = Connector::new(self, id);
-        connectors.by_id.insert(id, Arc::downgrade(&connector));
+        lock(&self.connectors).insert(id, Arc::downgrade(&connector));
         connector
     }
 
@@ -200,11 +195,11 @@ impl ConnectionManager {
     }
 
     fn connector_of(&self, id: ConnectorId) -> Option<Arc<Connector>> {
-        lock(&self.connectors).by_id.get(&id)?.upgrade()
+        lock(&self.connectors).get(&id)?.upgrade()
     }
 
     fn forget(&self, id: ConnectorId) {
-        lock(&self.connectors).by_id.remove(&id);
+        lock(&self.connectors).remove(&id);
     }
 
     /// Works off a message. One for a connector that is gone by now has nothing to say any more, but a farewell is answered.

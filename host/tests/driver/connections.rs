@@ -1014,6 +1014,22 @@ fn a_qp_that_is_flushed_on_the_way_fails_the_call_that_needs_it() {
 }
 
 #[test]
+fn a_qp_that_was_flushed_before_is_refused_and_the_card_hears_nothing_of_it() {
+    let pair = Pair::at(Stage::Requested);
+    let node = &pair.net.nodes[ACTIVE];
+    let qp = node.qp();
+    let commands = node.card.state().commands.len();
+    qp.flush();
+    qp.flush();
+    pair.net.settle();
+    assert_eq!(node.card.state().commands.len(), commands, "it has no such QP in any state that can be left");
+    let end = End::new(node.manager.connector(), qp);
+    let error = end.connect(node, pair.net.nodes[PASSIVE].at(PORT)).unwrap_err();
+    assert!(matches!(error, Error::NotConnected { state: QpState::Error, .. }), "{error}");
+    drop(end);
+}
+
+#[test]
 fn a_command_that_the_card_refuses_fails_the_attempt_on_both_sides() {
     let mut pair = Pair::at(Stage::Requested);
     pair.net.nodes[PASSIVE].card.state().refuse.push_back(3);
@@ -1511,16 +1527,56 @@ fn a_card_that_goes_away_ends_everything_once() {
         let mut pair = Pair::at(stage);
         let node = &pair.net.nodes[ACTIVE];
         node.card.state().is_gone = true;
-        processing(|| node.adapter.poll_command());
+        // The way by which a driver without interrupts finds out.
+        node.adapter.poll_command();
         pair.net.process();
         pair.active.close();
-        // The way by which a driver without interrupts finds out.
-        while processing(|| node.adapter.poll_command()) || node.step() > 0 {}
+        pair.net.process();
         let calls = pair.active.calls.all();
         assert_eq!(calls.iter().filter(|call| **call == Call::Closed).count(), 1, "{stage:?}: {calls:?}");
         assert_eq!(calls.last(), Some(&Call::Closed), "{stage:?}: {calls:?}");
         assert!(calls.iter().any(|call| matches!(call, Call::Connect(_))), "{stage:?}: {calls:?}");
     }
+}
+
+#[test]
+fn a_card_that_goes_away_without_a_command_ends_the_connection_on_both_sides() {
+    let mut pair = Pair::connected();
+    let node = &pair.net.nodes[ACTIVE];
+    node.card.state().is_gone = true;
+    assert!(node.adapter.poll_command());
+    assert_eq!(pair.outcome(), [[Call::Event], [Call::Event]]);
+}
+
+#[test]
+fn a_message_for_a_connector_that_is_gone_reaches_none_of_the_same_adapter_opened_anew() {
+    // Two requests of one address wait, the first of a connector that was closed.
+    let Net { exchange, nodes: [active, passive] } = Net::new();
+    let waiting = passive.listen(PORT);
+    let mut old = active.end();
+    old.connect(&active, passive.at(PORT)).unwrap();
+    passive.step();
+    old.close();
+    while active.step() > 0 {}
+    drop(old);
+    let Node { adapter, manager, pd, cq, spare, .. } = active;
+    drop((manager, pd, cq, spare));
+    processing(|| adapter.close_blocking()).unwrap();
+    let active = Node::new(&exchange, Some(Ipv4Addr::new(10, 0, 0, 1)), None, 1, (0, 0));
+    let new = active.end();
+    new.connect(&active, passive.at(PORT)).unwrap();
+    passive.step();
+    let [first, second] = [(); 2].map(|()| waiting.take(&passive));
+    first.accept_with(NO_LIMITS, b"old").unwrap();
+    passive.step();
+    active.step();
+    assert_eq!(new.calls.all(), [], "that was for another");
+    passive.step();
+    second.accept_with(NO_LIMITS, b"new").unwrap();
+    passive.step();
+    active.step();
+    assert_eq!(new.calls.all(), [Call::Connect(OK)]);
+    assert_eq!(new.data(), b"new");
 }
 
 // Anything, in any order.

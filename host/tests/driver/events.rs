@@ -165,6 +165,76 @@ fn an_overrun_kills_the_cq_and_its_qps_and_answers_every_arm() {
     adapter.close_blocking().unwrap();
 }
 
+/// A QP whose queues complete on two CQs, and the faults that are told.
+type Faults = Arc<Mutex<Vec<QpFault>>>;
+
+fn with_two_cqs(card: &Arc<FakeCard>) -> (Arc<Adapter>, [Arc<Cq>; 2], Arc<Qp>, Faults) {
+    let adapter = Adapter::open(card.clone(), config()).unwrap();
+    let pd = Pd::create(&adapter).unwrap();
+    let cqs = [(); 2].map(|()| Cq::create_blocking(&adapter, 8, None).unwrap());
+    let options = QpOptions { receive_depth: 2, ..QpOptions::sender(8) };
+    let qp = Qp::create_blocking(&pd, &cqs[0], &cqs[1], options).unwrap();
+    qp.connect_blocking(&peer()).unwrap();
+    let faults = Faults::default();
+    let told = faults.clone();
+    qp.set_fault_callback(Box::new(move |_, fault| told.lock().unwrap().push(fault)));
+    (adapter, cqs, qp, faults)
+}
+
+#[test]
+fn an_overrun_of_either_cq_kills_both_queues_of_a_qp_on_the_card_too() {
+    for dead in [0, 1] {
+        let card = FakeCard::new();
+        let (adapter, cqs, qp, faults) = with_two_cqs(&card);
+        let (mut sq, mut rq) = (qp.take_send_queue().unwrap(), qp.take_receive_queue().unwrap());
+        rq.post(7, &[]).unwrap();
+        card.state().hold_requests = true;
+        sq.write(8, &[], 0, 0, WriteFlags::NONE).unwrap();
+        card.event(EventKind::CqOverrun as u8, cqs[dead].cqn(), 0);
+        adapter.process_events();
+        assert_eq!(*faults.lock().unwrap(), [QpFault::CqOverrun { cqn: cqs[dead].cqn() }]);
+        assert!(matches!(sq.write(9, &[], 0, 0, WriteFlags::NONE), Err(Error::NotConnected { state: QpState::Error, .. })));
+        assert!(matches!(rq.post(9, &[]), Err(Error::ReceivesStopped { .. })));
+        assert_eq!(card.state().qps[&qp.qpn()].context.state, QpState::Error as u8, "the peer writes nothing any more");
+        let found = [0, 1].map(|cq| drain(&cqs[cq]).iter().map(|entry| entry.context).collect::<Vec<_>>());
+        assert_eq!(found, if dead == 0 { [vec![], vec![7]] } else { [vec![8], vec![]] }, "what the other one has is given");
+    }
+}
+
+#[test]
+fn a_cq_that_was_overrun_takes_no_qp_any_more() {
+    let card = FakeCard::new();
+    let (adapter, cqs, qp, _) = with_two_cqs(&card);
+    // The creation is under way when the CQ dies.
+    card.state().hold_commands = true;
+    let created = Arc::new(Mutex::new(None));
+    let answer = created.clone();
+    let _ = Qp::create(qp.pd(), &cqs[1], &cqs[0], QpOptions::sender(1), move |qp| *answer.lock().unwrap() = Some(qp.unwrap())).unwrap();
+    card.event(EventKind::CqOverrun as u8, cqs[0].cqn(), 0);
+    adapter.process_events();
+    card.state().hold_commands = false;
+    while card.step() {
+        adapter.process_events();
+    }
+    let late = created.lock().unwrap().take().expect("the QP");
+    assert_eq!((late.state(), late.fault()), (QpState::Error, Some(QpFault::CqOverrun { cqn: cqs[0].cqn() })));
+    for (send, receive) in [(0, 1), (1, 0)] {
+        let error = Qp::create_blocking(qp.pd(), &cqs[send], &cqs[receive], QpOptions::sender(1)).unwrap_err();
+        assert_eq!(error.to_string(), "CQ 0 was overrun: nothing completes on it any more");
+    }
+}
+
+#[test]
+fn a_wait_takes_the_interrupts_that_have_ended_it() {
+    let card = FakeCard::new();
+    let (adapter, cq, mut sq) = connected(&card, recorder().1);
+    card.take_interrupts();
+    cq.arm(ArmKind::Any);
+    sq.write(1, &[], 0, 0, WriteFlags::NONE).unwrap();
+    adapter.wait();
+    assert_eq!(card.take_interrupts(), 0, "or each later wait would end at once");
+}
+
 #[test]
 fn an_overrun_satisfies_an_arm_of_every_kind() {
     for kind in [ArmKind::Errors, ArmKind::Any, ArmKind::Solicited] {

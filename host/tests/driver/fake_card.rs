@@ -51,6 +51,8 @@ pub struct State {
     pub qps: BTreeMap<u32, FakeQp>,
     pub cqs: BTreeMap<u32, FakeCq>,
     pub memory: Vec<DmaBuffer>,
+    /// Bus addresses of mappings that were taken back.
+    pub unmapped: Vec<u64>,
     interrupts: u32,
     pending: Option<(u8, u16)>,
     status: u32,
@@ -389,7 +391,9 @@ impl Device for FakeCard {
         Ok(iova)
     }
 
-    fn unmap(&self, _iova: u64, _len: usize) {}
+    fn unmap(&self, iova: u64, _len: usize) {
+        self.state().unmapped.push(iova);
+    }
 
     fn take_interrupts(&self) -> u32 {
         std::mem::take(&mut self.state().interrupts)

@@ -6,8 +6,11 @@ use std::sync::{Arc, Mutex};
 use proptest::prelude::*;
 use verbena_abi::limits;
 use verbena_abi::queue::CommandOp;
+use verbena_host::adapter::ObjectCounts;
 use verbena_host::command::MAX_WAITING_COMMANDS;
-use verbena_host::{Adapter, CloseStatus, Cq, DmaBuffer, Error, Mr, Pd, Qp, QpOptions, QpState, WriteFlags};
+use verbena_host::cq::Operation;
+use verbena_host::qp::QpFault;
+use verbena_host::{access, Adapter, ArmKind, CloseStatus, Cq, CqeStatus, DmaBuffer, Error, Mr, Pd, Qp, QpOptions, QpState, WriteFlags};
 
 use crate::fake_card::FakeCard;
 use crate::{config, drain, peer, Bench};
@@ -255,7 +258,10 @@ fn a_card_that_goes_away_fails_everything_once_and_frees_everything() {
     }
     card.state().is_gone = true;
     assert!(adapter.poll_command());
+    assert_eq!(failed.count(), 0, "callbacks run in process_events and nowhere else");
+    adapter.process_events();
     assert_eq!(failed.count(), 3);
+    assert!(!adapter.poll_command(), "it can't go twice");
     assert!(matches!(qp.query(|_| ()), Err(Error::DeviceRemoved { .. })));
     let calls = Calls::default();
     let _ = (cq.close(calls.one()), qp.close(calls.one()));
@@ -263,6 +269,134 @@ fn a_card_that_goes_away_fails_everything_once_and_frees_everything() {
     drop(pd);
     adapter.close_blocking().unwrap();
     assert!(card.is_memory_free(0));
+}
+
+/// Takes a card away with requests outstanding. The arm is in force by then, or comes later and behind an entry of the card's.
+fn card_goes_away_without_a_command(is_armed: bool) {
+    let card = FakeCard::new();
+    let adapter = Adapter::open(card.clone(), config()).unwrap();
+    let pd = Pd::create(&adapter).unwrap();
+    let calls = Calls::default();
+    let notified = calls.clone();
+    let cq = Cq::create_blocking(&adapter, 32, Some(Box::new(move |_, _| notified.one()()))).unwrap();
+    let options = |context| QpOptions { context, receive_depth: 2, ..QpOptions::sender(8) };
+    let qps = [1, 2].map(|context| Qp::create_blocking(&pd, &cq, &cq, options(context)).unwrap());
+    let faults = Arc::new(Mutex::new(Vec::new()));
+    let mut queues = qps.each_ref().map(|qp| {
+        qp.connect_blocking(&peer()).unwrap();
+        let told = faults.clone();
+        qp.set_fault_callback(Box::new(move |qp, fault| told.lock().unwrap().push((qp.qpn(), fault))));
+        qp.take_send_queue().unwrap()
+    });
+    card.state().hold_requests = true;
+    let flags = [WriteFlags::NONE, WriteFlags::NONE, WriteFlags::SILENT_SUCCESS, WriteFlags::DEFER];
+    for (queue, first) in queues.iter_mut().zip([10, 20]) {
+        for (context, flags) in (first..).zip(flags) {
+            queue.write(context, &[], 0, 0, flags).unwrap();
+        }
+    }
+    qps[1].take_receive_queue().unwrap().post(30, &[]).unwrap();
+    if is_armed {
+        cq.arm(ArmKind::Any);
+    } else {
+        card.complete(qps[0].qpn(), 1);
+    }
+
+    // No command is under way, and no event tells.
+    card.state().is_gone = true;
+    adapter.process_events();
+    assert_eq!((calls.count(), faults.lock().unwrap().len()), (0, 0), "nobody has looked");
+    assert!(adapter.poll_command());
+    adapter.process_events();
+    if !is_armed {
+        cq.arm(ArmKind::Any);
+        adapter.process_events();
+    }
+    assert_eq!(calls.count(), 1, "there is something to poll");
+    let fault = QpFault::DeviceRemoved;
+    assert_eq!(*faults.lock().unwrap(), [(qps[0].qpn(), fault), (qps[1].qpn(), fault)]);
+    for queue in &mut queues {
+        assert!(matches!(queue.write(99, &[], 0, 0, WriteFlags::NONE), Err(Error::NotConnected { .. })));
+    }
+    // The second QP leaves before anybody polls.
+    let [first, second] = qps;
+    let [first_queue, second_queue] = queues;
+    drop((second, second_queue));
+
+    let entries = drain(&cq);
+    let of = |qp: u64| entries.iter().filter(move |entry| entry.qp_context == qp && entry.op != Operation::Receive);
+    let statuses = |qp| of(qp).map(|entry| (entry.context, entry.status.raw())).collect::<Vec<_>>();
+    let (ok, flushed) = (CqeStatus::Success as u8, CqeStatus::Flushed as u8);
+    let oldest = if is_armed { flushed } else { ok };
+    assert_eq!(statuses(1), [(10, oldest), (11, flushed), (12, flushed), (13, flushed)]);
+    assert_eq!(statuses(2), [(20, flushed), (21, flushed), (22, flushed), (23, flushed)]);
+    let receives: Vec<_> = entries.iter().filter(|entry| entry.op == Operation::Receive).map(|entry| entry.context).collect();
+    assert_eq!(receives, [30]);
+    assert_eq!(drain(&cq), []);
+    assert_eq!(adapter.anomalies().stray_completions(), 0);
+    drop((first, first_queue, cq, pd));
+    adapter.close_blocking().unwrap();
+    assert!(card.is_memory_free(0));
+}
+
+#[test]
+fn what_is_outstanding_on_a_card_that_goes_away_completes_in_order_behind_what_the_card_has_written() {
+    card_goes_away_without_a_command(true);
+    card_goes_away_without_a_command(false);
+}
+
+#[test]
+fn a_region_that_the_card_does_not_give_up_loses_its_memory_all_the_same() {
+    let card = FakeCard::new();
+    let adapter = Adapter::open(card.clone(), config()).unwrap();
+    let pd = Pd::create(&adapter).unwrap();
+    let mut bytes = vec![0u8; 4096];
+    let ptr = std::ptr::NonNull::new(bytes.as_mut_ptr()).unwrap();
+    // SAFETY: the card of this test touches no memory of a region.
+    let memory = unsafe { DmaBuffer::map(card.clone(), ptr, bytes.len()) }.unwrap();
+    let iova = memory.iova();
+    let mr = Mr::register_blocking(&pd, memory, access::REMOTE_WRITE).unwrap();
+    card.state().refuse.push_back(3);
+    mr.close_blocking().unwrap();
+    // Its owner does with it what he likes from here on.
+    assert_eq!(card.state().unmapped, [iova]);
+    assert_eq!((adapter.anomalies().lost_objects(), adapter.objects().mrs), (1, 1));
+}
+
+#[test]
+fn a_command_whose_event_does_not_come_calls_back_where_events_are_processed() {
+    let (card, adapter) = held();
+    card.state().is_mute = true;
+    let calls = Calls::default();
+    let one = calls.one();
+    let _ = Cq::create(&adapter, 4, None, move |cq| {
+        cq.unwrap();
+        one();
+    })
+    .unwrap();
+    assert!(!adapter.poll_command(), "the card has not done it");
+    card.step();
+    adapter.process_events();
+    assert_eq!(calls.count(), 0);
+    assert!(adapter.poll_command());
+    assert_eq!(calls.count(), 0, "not on this stack");
+    adapter.process_events();
+    assert_eq!(calls.count(), 1);
+}
+
+#[test]
+fn an_object_counts_until_the_card_has_given_it_up() {
+    let (card, adapter) = held();
+    let pd = Pd::create(&adapter).unwrap();
+    let _ = Cq::create(&adapter, 4, None, |cq| drop(cq.unwrap())).unwrap();
+    assert_eq!(adapter.objects(), ObjectCounts { cqs: 1, pds: 1, ..ObjectCounts::default() });
+    card.step();
+    adapter.process_events();
+    assert_eq!(adapter.objects().cqs, 1, "it is being destroyed");
+    card.step();
+    adapter.process_events();
+    drop(pd);
+    assert_eq!(adapter.objects(), ObjectCounts::default());
 }
 
 #[test]

@@ -318,6 +318,34 @@ fn a_slot_is_free_only_when_its_place_in_the_cq_is() {
 }
 
 #[test]
+fn a_post_does_not_wait_for_who_polls() {
+    let options = QpOptions { receive_depth: 4, inline_bytes: 32, ..QpOptions::sender(8) };
+    let Bench { card, cq, qp, mut sq, .. } = Bench::with_options(options, 16);
+    let mut rq = qp.take_receive_queue().unwrap();
+    sq.write(1, &[], 0, 0, WriteFlags::NONE).unwrap();
+    let (posted, told) = std::sync::mpsc::channel();
+    let mut post = Some(move || {
+        // Deferred: the card of this test can't take a doorbell while it is called.
+        let outcomes = [sq.write(2, &[], 0, 0, WriteFlags::DEFER), sq.write_inline(3, &[&[3]], 0, 0, WriteFlags::DEFER), rq.post(5, &[])];
+        posted.send(outcomes).unwrap();
+        (sq, rq)
+    });
+    let seen = Arc::new(Mutex::new(None));
+    let record = seen.clone();
+    // The poller is inside its lock here.
+    card.state().on_consumer = Some(Box::new(move || {
+        let poster = std::thread::spawn(post.take().expect("one completion"));
+        let outcomes = told.recv_timeout(Duration::from_secs(20)).expect("a post that waits for no lock");
+        *record.lock().unwrap() = Some((outcomes, poster));
+    }));
+    assert_eq!(drain(&cq).len(), 1);
+    card.state().on_consumer = None;
+    let (outcomes, poster) = seen.lock().unwrap().take().expect("the posts");
+    assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+    drop(poster.join().unwrap());
+}
+
+#[test]
 fn posting_and_polling_in_two_threads_lose_nothing() {
     let mut bench = Bench::new(16);
     let cq = bench.cq.clone();
