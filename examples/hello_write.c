@@ -32,6 +32,7 @@ int main(void) {
   NDK_MR *mr[2];
   UINT32 token[2];
 
+  VerbenaLogToStderr(2); /* Errors and warnings. */
   VerbenaOpenSimulation(1, device);
   for (int i = 0; i < 2; i++) {
     VerbenaOpenNdkAdapter(device[i], &version, &adapter[i]);

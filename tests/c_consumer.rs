@@ -52,6 +52,14 @@ fn the_example_says_hello() {
 }
 
 #[test]
+fn a_program_in_c_hears_what_the_library_has_to_say() {
+    let said = compile_and_run("tests/c/log.c");
+    let expected = "WARN verbena_ndk::open: closing an adapter waits for objects that are not closed left=1 \
+                    objects=ObjectCounts { qps: 0, cqs: 1, mrs: 0, pds: 0 } waits=256";
+    assert_eq!(said.trim(), expected);
+}
+
+#[test]
 fn the_header_compiles_as_c_and_as_cpp_with_its_layout_asserted() {
     let header = root().join("ndk/include/verbena_ndk.h");
     run(compile("gcc", &header, &["-std=c11", "-pedantic", "-fsyntax-only", "-x", "c"]).arg("-DVERBENA_HAS_VFIO"));

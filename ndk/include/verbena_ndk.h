@@ -850,8 +850,7 @@ extern "C" {
  * Gives `NDIS_STATUS_BAD_VERSION` for a major number that there is none of, or a minor number above the highest,
  * and the driver's status if the card can't be opened. A device is opened once at a time.
  *
- * # Safety
- * `device` is a handle of a device, `parameters` and `adapter` are valid.
+ * By contract: `device` is a handle of a device, `parameters` and `adapter` are valid.
  */
 NDIS_STATUS VerbenaOpenNdkAdapter(NDIS_HANDLE device,
                                   const struct NDIS_OPEN_NDK_ADAPTER_PARAMETERS *parameters,
@@ -861,18 +860,16 @@ NDIS_STATUS VerbenaOpenNdkAdapter(NDIS_HANDLE device,
  * Closes an adapter (`CLOSE_NDK_ADAPTER_HANDLER`). Blocks until everything that was created from it is closed, and every callback
  * has returned; it runs the callbacks meanwhile. Where it waits for long, it warns in the log that objects are left. Not for use inside a callback.
  *
- * # Safety
- * `adapter` came from [`VerbenaOpenNdkAdapter`] and is not used any more.
+ * By contract: `adapter` came from `VerbenaOpenNdkAdapter` and is not used any more.
  */
-void VerbenaCloseNdkAdapter(NDIS_HANDLE _device,
+void VerbenaCloseNdkAdapter(NDIS_HANDLE device,
                             struct NDK_ADAPTER *adapter);
 
 /**
  * Runs the callbacks that are due, and returns how many events there were. To be called in a loop, by any thread; callbacks of one
  * adapter never overlap.
  *
- * # Safety
- * `adapter` is an open adapter.
+ * By contract: `adapter` is an open adapter.
  */
 ULONG VerbenaProcessEvents(struct NDK_ADAPTER *adapter);
 
@@ -880,16 +877,22 @@ ULONG VerbenaProcessEvents(struct NDK_ADAPTER *adapter);
  * Waits until something may have happened: an interrupt, or a bounded time. For programs that have nothing else to do; with simulated cards this is
  * what lets their clocks run.
  *
- * # Safety
- * `adapter` is an open adapter.
+ * By contract: `adapter` is an open adapter.
  */
 void VerbenaWait(struct NDK_ADAPTER *adapter);
 
 /**
+ * Writes to standard error from now on what the library has to say: errors with level 1, warnings too with 2, and so on up to everything with 5.
+ * Without it nothing is said. The first call counts, and none in a program that has a subscriber of `tracing` by then.
+ *
+ * Gives `STATUS_INVALID_PARAMETER` for any other level, and `STATUS_INVALID_DEVICE_REQUEST` for a call that does not count.
+ */
+NTSTATUS VerbenaLogToStderr(ULONG level);
+
+/**
  * Gives a device back. Its adapter is closed by then.
  *
- * # Safety
- * `device` is a handle of a device and is not used any more.
+ * By contract: `device` is a handle of a device and is not used any more.
  */
 void VerbenaCloseDevice(NDIS_HANDLE device);
 
@@ -897,8 +900,7 @@ void VerbenaCloseDevice(NDIS_HANDLE device);
 /**
  * Makes two simulated cards, joined by a link, with the addresses 192.0.2.1 and 192.0.2.2. Everything that happens by chance comes from `seed`.
  *
- * # Safety
- * `devices` has room for two handles, each of which [`VerbenaCloseDevice`] takes back.
+ * By contract: `devices` has room for two handles, each of which `VerbenaCloseDevice` takes back.
  */
 NDIS_STATUS VerbenaOpenSimulation(ULONG64 seed,
                                   NDIS_HANDLE *devices);
@@ -910,8 +912,7 @@ NDIS_STATUS VerbenaOpenSimulation(ULONG64 seed,
  *
  * `sysfs` is the function's folder, for instance `/sys/bus/pci/devices/0000:41:00.0`; `mac` has six bytes and `ipv4` four, first byte first.
  *
- * # Safety
- * `sysfs` is a string that ends with a zero, the other pointers are valid.
+ * By contract: `sysfs` is a string that ends with a zero, the other pointers are valid.
  */
 NDIS_STATUS VerbenaOpenVfio(const char *sysfs,
                             const uint8_t *mac,
@@ -1110,5 +1111,8 @@ VERBENA_ASSERT(offsetof(NDK_LISTENER_DISPATCH, NdkQueryExtension) == 8, "NDK_LIS
 VERBENA_ASSERT(offsetof(NDK_LISTENER_DISPATCH, NdkListen) == 16, "NDK_LISTENER_DISPATCH.NdkListen");
 VERBENA_ASSERT(offsetof(NDK_LISTENER_DISPATCH, NdkGetLocalAddress) == 24, "NDK_LISTENER_DISPATCH.NdkGetLocalAddress");
 VERBENA_ASSERT(offsetof(NDK_LISTENER_DISPATCH, NdkControlConnectEvents) == 32, "NDK_LISTENER_DISPATCH.NdkControlConnectEvents");
+VERBENA_ASSERT(offsetof(NDK_SGE, VirtualAddress) == 0, "NDK_SGE.VirtualAddress");
+VERBENA_ASSERT(offsetof(NDK_SGE, LogicalAddress) == 0, "NDK_SGE.LogicalAddress");
+VERBENA_ASSERT(sizeof(NDK_LOGICAL_ADDRESS) == 8, "NDK_LOGICAL_ADDRESS");
 
 #endif

@@ -846,3 +846,6 @@ layouts! {
     NDK_CONNECTOR_DISPATCH: 104 { NdkCloseConnector @ 0, NdkQueryExtension @ 8, NdkConnect @ 16, NdkConnectWithSharedEndpoint @ 24, NdkCompleteConnect @ 32, NdkAccept @ 40, NdkReject @ 48, NdkGetConnectionData @ 56, NdkGetLocalAddress @ 64, NdkGetPeerAddress @ 72, NdkDisconnect @ 80, NdkCompleteConnectEx @ 88, NdkAcceptEx @ 96, }
     NDK_LISTENER_DISPATCH: 40 { NdkCloseListener @ 0, NdkQueryExtension @ 8, NdkListen @ 16, NdkGetLocalAddress @ 24, NdkControlConnectEvents @ 32, }
 }
+
+// The header has a union there, which it asserts itself.
+const _: () = assert!(std::mem::offset_of!(NDK_SGE, Address) == 0);

@@ -6,6 +6,7 @@
 use std::ffi::c_void;
 use std::sync::{Arc, OnceLock};
 
+use tracing::Level;
 use verbena_host::cm::{ConnectionManager, Exchange};
 use verbena_host::ndk::NtStatus;
 use verbena_host::{Adapter, AdapterConfig, Device};
@@ -142,6 +143,23 @@ pub unsafe extern "C" fn VerbenaWait(adapter: *mut NDK_ADAPTER) {
     if let Some(adapter) = unsafe { Object::<AdapterObject>::borrow(adapter) } {
         adapter.host().poll_command();
         adapter.host().wait();
+    }
+}
+
+/// Writes to standard error from now on what the library has to say: errors with level 1, warnings too with 2, and so on up to everything with 5.
+/// Without it nothing is said. The first call counts, and none in a program that has a subscriber of `tracing` by then.
+///
+/// Gives `STATUS_INVALID_PARAMETER` for any other level, and `STATUS_INVALID_DEVICE_REQUEST` for a call that does not count.
+#[no_mangle]
+pub extern "C" fn VerbenaLogToStderr(level: ULONG) -> NTSTATUS {
+    const LEVELS: [Level; 5] = [Level::ERROR, Level::WARN, Level::INFO, Level::DEBUG, Level::TRACE];
+    let Some(level) = (level as usize).checked_sub(1).and_then(|index| LEVELS.get(index)) else {
+        return status(NtStatus::INVALID_PARAMETER);
+    };
+    let subscriber = tracing_subscriber::fmt().with_max_level(*level).with_writer(std::io::stderr).with_ansi(false).without_time().finish();
+    match tracing::subscriber::set_global_default(subscriber) {
+        Ok(()) => status(NtStatus::SUCCESS),
+        Err(_) => status(NtStatus::INVALID_DEVICE_REQUEST),
     }
 }
 

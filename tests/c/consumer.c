@@ -13,6 +13,14 @@
 #include <netinet/in.h>
 #endif
 
+/* Values of ndkpi.h, which programs have compiled in. */
+VERBENA_ASSERT(NDK_OP_FLAG_SILENT_SUCCESS == 1 && NDK_OP_FLAG_READ_FENCE == 2 && NDK_OP_FLAG_INLINE == 0x40, "flags");
+VERBENA_ASSERT(NDK_OP_FLAG_DEFER == 0x200 && NDK_OP_FLAG_SEND_AND_SOLICIT_EVENT == 4, "flags");
+VERBENA_ASSERT(NDK_MR_FLAG_ALLOW_LOCAL_WRITE == 1 && NDK_MR_FLAG_ALLOW_REMOTE_WRITE == 5, "rights");
+VERBENA_ASSERT(NDK_CQ_NOTIFY_ERRORS == 0 && NDK_CQ_NOTIFY_ANY == 1 && NDK_CQ_NOTIFY_SOLICITED == 2, "arms");
+VERBENA_ASSERT(NdkOperationTypeReceiveAndInvalidate == 0x8001 && NdkOperationTypeWrite == 64, "operations");
+VERBENA_ASSERT(NdkObjectTypeQp == 2 && NdkObjectTypeSrq == 10 && NdkRoCEv2 == 4, "kinds");
+
 #define DEPTH 32
 #define BYTES 8192
 #define PORT 445

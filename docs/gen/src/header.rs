@@ -66,6 +66,7 @@ pub fn text() -> Result<String, Failure> {
     let mut declarations = Vec::new();
     bindings.write(&mut declarations);
     let mut declarations = String::from_utf8(declarations).map_err(|error| Failure(error.to_string()))?;
+    declarations = in_c(&declarations);
     // What the system declares has its own tags there.
     for name in DECLARED {
         declarations = declarations.replace(&format!("struct {name} "), &format!("{name} "));
@@ -90,8 +91,19 @@ pub fn text() -> Result<String, Failure> {
             let _ = writeln!(text, "VERBENA_ASSERT(offsetof({name}, {field}) == {offset}, \"{name}.{field}\");");
         }
     }
+    // Rust has one address in the place of the union.
+    for member in ["VirtualAddress", "LogicalAddress"] {
+        let _ = writeln!(text, "VERBENA_ASSERT(offsetof(NDK_SGE, {member}) == 0, \"NDK_SGE.{member}\");");
+    }
+    text += "VERBENA_ASSERT(sizeof(NDK_LOGICAL_ADDRESS) == 8, \"NDK_LOGICAL_ADDRESS\");\n";
     text += "\n#endif\n";
     Ok(text)
+}
+
+/// Returns declarations whose comments say in C's words what they say to rustdoc.
+fn in_c(declarations: &str) -> String {
+    let text = declarations.replace("[`", "`").replace("`]", "`").replace("NDIS_HANDLE _device", "NDIS_HANDLE device");
+    text.replace(" * # Safety\n * ", " * By contract: ")
 }
 
 #[cfg(test)]
@@ -109,6 +121,9 @@ mod tests {
         }
         for (function, _) in OPTIONAL {
             assert!(text.contains(function), "{function}");
+        }
+        for word in ["[`", "# Safety", "_device"] {
+            assert!(!text.contains(word), "{word} is none of C's");
         }
     }
 }
