@@ -16,6 +16,7 @@ use crate::command::{Callback, CloseCallback, CloseStatus, CommandWindow, Submit
 use crate::connect::{check_retries, ACK_TIMEOUT, RETRY_COUNT};
 use crate::cq::Cq;
 use crate::device::{Bar, Device};
+use crate::dma::DmaBuffer;
 use crate::error::Error;
 use crate::events::EventQueue;
 use crate::lock;
@@ -191,7 +192,8 @@ impl Anomalies {
         self.stray_completions.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of objects that the card refused to give up. Their memory is kept for good.
+    /// Returns the number of objects that the card refused to give up. Their numbers are kept for good, and so is their memory, unless it is the
+    /// caller's: then it leaves the card's reach, and its bus addresses are kept.
     pub fn lost_objects(&self) -> u64 {
         self.lost_objects.load(Ordering::Relaxed)
     }
@@ -498,11 +500,15 @@ impl Adapter {
         count
     }
 
-    /// The card is gone: all QPs fail, and what is outstanding completes as flushed.
-    pub(crate) fn lose_queues(&self) {
+    /// The card is gone: what is outstanding completes as flushed.
+    pub(crate) fn lose_cqs(&self) {
         let cqs: Vec<_> = lock(&self.cqs).iter().filter_map(Weak::upgrade).collect();
         cqs.iter().for_each(|cq| cq.lose());
         self.is_lost.store(true, Ordering::Release);
+    }
+
+    /// And all QPs fail.
+    pub(crate) fn fail_qps(&self) {
         let qps: Vec<_> = lock(&self.qps).iter().filter_map(Weak::upgrade).collect();
         for qp in qps {
             Qp::failed(&qp, QpFault::DeviceRemoved);
@@ -535,23 +541,25 @@ impl Adapter {
     /// Ends an object that the card was told to destroy, or that it did not create: frees number and memory.
     ///
     /// Unless the card says that the object may still exist: then it may still use the memory,
-    /// which is therefore kept for good, together with the number. The memory of a region is its owner's, who
-    /// does with it what he likes when the region is closed: that is not kept but taken away from the card.
+    /// which is therefore kept for good, together with the number. See [`Adapter::retire_region`] for memory that is the consumer's.
     pub(crate) fn retire(&self, kind: Kind, number: u32, memory: impl Sized, error: Option<&Error>) {
-        let is_off_the_card = match error {
-            None | Some(Error::DeviceRemoved { .. }) => true,
-            Some(Error::CommandRefused { code: CommandCode::NotInUse, .. }) => true,
-            // A command that is refused has changed nothing, so what was to be created does not exist.
-            Some(Error::CommandRefused { op, .. }) => matches!(op, CommandOp::CreateQp | CommandOp::CreateCq | CommandOp::CreateMr),
-            Some(_) => false,
-        };
-        if is_off_the_card {
+        if is_off_the_card(error) {
             self.give_back_number(kind, number);
         } else {
             self.anomalies.lost_objects.fetch_add(1, Ordering::Relaxed);
             tracing::error!(number, ?error, "the card keeps an object, and so its number");
             std::mem::forget(memory);
         }
+    }
+
+    /// Ends a region as [`Adapter::retire`] ends any object. Memory that was mapped for it is its owner's again in any case: what the card does not
+    /// give up is taken out of its reach, at addresses that are not used again.
+    pub(crate) fn retire_region(&self, index: u32, memory: DmaBuffer, error: Option<&Error>) {
+        if is_off_the_card(error) || !memory.withhold() {
+            return self.retire(|numbers| &mut numbers.mrs, index, memory, error);
+        }
+        drop(memory);
+        self.retire(|numbers| &mut numbers.mrs, index, (), error);
     }
 
     pub(crate) fn qp(&self, number: u32) -> Option<Arc<Qp>> {
@@ -582,6 +590,17 @@ impl Drop for Adapter {
         bar.write32(EqConfig::OFFSET, EqConfig::RESET);
         // The read comes back after the write has arrived and what the card had under way is written.
         bar.read32(EqConfig::OFFSET);
+    }
+}
+
+/// Tells whether an object that was to be created or destroyed is not on the card, by the card's answer.
+fn is_off_the_card(error: Option<&Error>) -> bool {
+    match error {
+        None | Some(Error::DeviceRemoved { .. }) => true,
+        Some(Error::CommandRefused { code: CommandCode::NotInUse, .. }) => true,
+        // A command that is refused has changed nothing, so what was to be created does not exist.
+        Some(Error::CommandRefused { op, .. }) => matches!(op, CommandOp::CreateQp | CommandOp::CreateCq | CommandOp::CreateMr),
+        Some(_) => false,
     }
 }
 

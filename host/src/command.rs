@@ -243,17 +243,19 @@ impl Adapter {
 
     /// Marks the card as gone and ends everything that is under way. Runs callbacks, so only inside [`Adapter::process_events`].
     fn remove(self: &Arc<Self>, register: &'static str) {
+        if lock(&self.window).removed {
+            return;
+        }
+        tracing::error!(register, "the card is gone");
+        // First: an object that leaves from here on, with its command or without one, leaves its completions behind.
+        self.lose_cqs();
         let jobs: Vec<Job> = {
             let mut window = lock(&self.window);
-            if std::mem::replace(&mut window.removed, true) {
-                return;
-            }
+            window.removed = true;
             let with_card = window.with_card.take().map(|(_, job)| job);
             with_card.into_iter().chain(window.waiting.drain(..)).collect()
         };
-        tracing::error!(register, "the card is gone");
-        // First: an object that leaves with its command leaves its completions behind.
-        self.lose_queues();
+        self.fail_qps();
         for job in jobs {
             (job.done)(&job.adapter, Err(Error::DeviceRemoved { register }));
         }

@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::lock;
 use crate::qp::{Qp, QpFault};
 use crate::rq::{RqShared, Signal};
-use crate::sq::SqShared;
+use crate::sq::{ProgressRecord, SqShared};
 
 /// The ring of a completion queue, an entry a unit.
 type CqUnits = Units<{ size_of::<Cqe>() / 8 }>;
@@ -108,7 +108,7 @@ pub struct Cq {
 
 /// What polling changes. NDK consumers poll and arm one CQ serially, so the lock is never contended;
 /// it is taken once a batch.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Reader {
     /// Free-running index of the next entry to read.
     consumer: u32,
@@ -128,16 +128,33 @@ struct Reader {
 }
 
 /// Send queues that complete on a CQ, by QPN: each is found in a few instructions, however many there are.
-#[derive(Debug, Default)]
-struct Senders(Vec<Option<Arc<SqShared>>>);
+#[derive(Default)]
+struct Senders(Vec<Option<Sender>>);
+
+/// A send queue, and where the card says how far it is.
+struct Sender {
+    shared: Arc<SqShared>,
+    progress: ProgressRecord,
+}
+
+impl Sender {
+    /// Ends the oldest request that a card that is gone leaves without completion.
+    fn take_lost(&self) -> Option<Completion> {
+        self.shared.take_lost(self.progress.read())
+    }
+
+    fn has_lost(&self) -> bool {
+        self.shared.has_lost(self.progress.read())
+    }
+}
 
 impl Senders {
-    fn insert(&mut self, sender: &Arc<SqShared>) {
-        let index = sender.qpn() as usize;
+    fn insert(&mut self, shared: &Arc<SqShared>, progress: ProgressRecord) {
+        let index = shared.qpn() as usize;
         if index >= self.0.len() {
-            self.0.resize(index + 1, None);
+            self.0.resize_with(index + 1, || None);
         }
-        self.0[index] = Some(Arc::clone(sender));
+        self.0[index] = Some(Sender { shared: Arc::clone(shared), progress });
     }
 
     fn remove(&mut self, qpn: u32) {
@@ -147,12 +164,12 @@ impl Senders {
     }
 
     #[inline]
-    fn get(&self, qpn: u32) -> Option<&SqShared> {
-        self.0.get(qpn as usize)?.as_deref()
+    fn get(&self, qpn: u32) -> Option<&Sender> {
+        self.0.get(qpn as usize)?.as_ref()
     }
 
-    fn all(&self) -> impl Iterator<Item = &SqShared> {
-        self.0.iter().flatten().map(|sender| &**sender)
+    fn all(&self) -> impl Iterator<Item = &Sender> {
+        self.0.iter().flatten()
     }
 }
 
@@ -246,6 +263,8 @@ impl Cq {
             return 0;
         }
         let mut reader = lock(&self.reader);
+        // Before the look at the entries: all that the card has written are there then.
+        let is_lost = self.is_lost.load(Ordering::Acquire);
         let start = reader.consumer;
         let mut filled = 0;
         if self.flushed.is_raised() {
@@ -273,9 +292,12 @@ impl Cq {
             let index = reader.consumer & ((1 << CQ_INDEX_BITS) - 1);
             self.adapter.bar().write32(Doorbell::CqConsumer.offset(self.cqn), index);
         }
-        if filled < out.len() && self.is_lost.load(Ordering::Acquire) {
-            // Behind all entries that the card has written.
+        if is_lost {
             filled += reader.take_lost(&mut out[filled..]);
+            // The card tells of none of them.
+            if filled > 0 && reader.is_armed() {
+                self.make_due(&mut reader);
+            }
         }
         // Only now, for the same reason: another thread may be posting, and waits for nothing but a free slot. Once for all that
         // follow each other, since a queue frees everything at once.
@@ -284,7 +306,7 @@ impl Cq {
             if completion.op != Operation::Receive && released != Some(completion.qpn) {
                 released = Some(completion.qpn);
                 if let Some(sender) = reader.senders.get(completion.qpn) {
-                    sender.release();
+                    sender.shared.release();
                 }
             }
         }
@@ -310,9 +332,14 @@ impl Cq {
         // The card compares the index with its own and raises the event itself if an entry came in between, so this write
         // needs no order with our reads of the ring.
         self.adapter.bar().write32(Doorbell::CqArm.offset(self.cqn), kind.word(reader.consumer));
-        if self.flushed.is_raised() {
+        if self.flushed.is_raised() || self.has_lost(&reader) {
             self.make_due(&mut reader);
         }
+    }
+
+    /// Tells whether there is something to poll of which a card that is gone does not tell.
+    fn has_lost(&self, reader: &Reader) -> bool {
+        self.is_lost.load(Ordering::Acquire) && (self.entry(reader.consumer).is_some() || reader.has_lost())
     }
 
     /// Has the card call back less often: `interval_us` microseconds after the completion that satisfied an arm, or when there are `count`
@@ -357,8 +384,7 @@ impl Cq {
     pub(crate) fn wake(cq: &Arc<Self>) -> bool {
         let is_due = {
             let reader = lock(&cq.reader);
-            let is_lost = cq.is_lost.load(Ordering::Acquire);
-            reader.is_due || (reader.is_armed() && (cq.flushed.is_raised() || (is_lost && reader.has_lost())))
+            reader.is_due || (reader.is_armed() && (cq.flushed.is_raised() || cq.has_lost(&reader)))
         };
         if is_due {
             Self::call_back(cq, if cq.is_dead() { CqNotice::Overrun } else { CqNotice::Completion });
@@ -409,7 +435,7 @@ impl Cq {
         let mut qpns: Vec<u32> = {
             let reader = lock(&cq.reader);
             let receivers = reader.receivers.iter().map(|receiver| receiver.qpn());
-            reader.senders.all().map(SqShared::qpn).chain(receivers).collect()
+            reader.senders.all().map(|sender| sender.shared.qpn()).chain(receivers).collect()
         };
         qpns.sort_unstable();
         qpns.dedup();
@@ -438,10 +464,10 @@ impl Cq {
     }
 
     /// Makes completions of a queue pair known: of its send queue, of its receive queue, or of both.
-    pub(crate) fn attach(&self, sender: Option<&Arc<SqShared>>, receiver: Option<&Arc<RqShared>>) {
+    pub(crate) fn attach(&self, sender: Option<(&Arc<SqShared>, ProgressRecord)>, receiver: Option<&Arc<RqShared>>) {
         let mut reader = lock(&self.reader);
-        if let Some(sender) = sender {
-            reader.senders.insert(sender);
+        if let Some((sender, progress)) = sender {
+            reader.senders.insert(sender, progress);
         }
         reader.receivers.extend(receiver.cloned());
     }
@@ -456,6 +482,8 @@ impl Cq {
     /// their place and their contexts, so that its number can be used again.
     pub(crate) fn detach(&self, qpn: u32) {
         let mut reader = lock(&self.reader);
+        // Before the look at the entries, as in `poll`.
+        let is_lost = self.is_lost.load(Ordering::Acquire);
         let mut index = reader.consumer;
         while let Some(cqe) = self.entry(index) {
             if cqe.qpn.get() == qpn && !reader.resolved.contains_key(&index) {
@@ -468,8 +496,8 @@ impl Cq {
                 break;
             }
         }
-        if self.is_lost.load(Ordering::Acquire) {
-            while let Some(completion) = reader.senders.get(qpn).and_then(SqShared::take_lost) {
+        if is_lost {
+            while let Some(completion) = reader.senders.get(qpn).and_then(Sender::take_lost) {
                 reader.lost.push_back(completion);
             }
         }
@@ -523,12 +551,12 @@ impl Reader {
 
     /// Tells whether [`Reader::take_lost`] would give something.
     fn has_lost(&self) -> bool {
-        !self.lost.is_empty() || self.senders.all().any(SqShared::has_lost)
+        !self.lost.is_empty() || self.senders.all().any(Sender::has_lost)
     }
 
     /// Finds the request of an entry and ends it, or returns nothing if there is no such request outstanding.
     fn resolve(&self, cqe: &Cqe) -> Option<Completion> {
-        let sender = self.senders.get(cqe.qpn.get())?;
+        let sender = &self.senders.get(cqe.qpn.get())?.shared;
         let context = sender.complete(cqe.wqe_index.get())?;
         let status = CqeStatus::try_from(cqe.status).map_or_else(|code| CompletionStatus::Unknown(code.0), CompletionStatus::Card);
         let qp_context = sender.qp_context();

@@ -37,6 +37,11 @@ pub trait Device: Send + Sync {
     /// Takes a mapping of [`Device::map`] back.
     fn unmap(&self, iova: u64, len: usize);
 
+    /// Takes a mapping back whose bus addresses are not to be used again, as the card may still have a use for them.
+    fn unmap_for_good(&self, iova: u64, len: usize) {
+        self.unmap(iova, len);
+    }
+
     /// Returns how many vectors [`Device::take_interrupts`] can report: those below this number.
     fn vectors(&self) -> u32 {
         u32::BITS

@@ -10,7 +10,7 @@ use std::alloc::{alloc_zeroed, dealloc, Layout};
 use std::any::Any;
 use std::fmt;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, AtomicU8, Ordering};
 use std::sync::Arc;
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
@@ -64,7 +64,7 @@ impl DmaBuffer {
     pub unsafe fn map(device: Arc<dyn Device>, ptr: NonNull<u8>, len: usize) -> Result<Self, Error> {
         // SAFETY: the caller vouches for the memory.
         let iova = unsafe { device.map(ptr, len)? };
-        let owner = Arc::new(Mapping { device, iova, len });
+        let owner = Arc::new(Mapping { device, iova, len, is_withheld: AtomicBool::new(false) });
         // SAFETY: the caller vouches for the memory until `owner`, which takes the mapping back, is dropped.
         Ok(unsafe { Self::from_parts(ptr, len, iova, owner) })
     }
@@ -92,6 +92,13 @@ impl DmaBuffer {
     /// Returns the process address of the first byte, for backends.
     pub fn as_ptr(&self) -> NonNull<u8> {
         self.ptr
+    }
+
+    /// Has a mapping of the caller's memory taken back without its bus addresses being used again, when that is: the card may still use
+    /// them. Returns false for memory that is no mapping of [`DmaBuffer::map`].
+    pub(crate) fn withhold(&self) -> bool {
+        let mapping = self.owner.downcast_ref::<Mapping>();
+        mapping.inspect(|mapping| mapping.is_withheld.store(true, Ordering::Relaxed)).is_some()
     }
 
     /// Returns how many buffers share the memory, this one included.
@@ -238,12 +245,12 @@ impl<const WORDS: usize> Units<WORDS> {
         Ok(unsafe { self.word(unit, WORDS - 1) }.load(Ordering::Relaxed))
     }
 
-    /// Returns the first word of a unit, or [`Error::OutOfBounds`].
-    #[inline]
-    pub fn read_first_word(&self, unit: usize) -> Result<u64, Error> {
+    /// Returns the first half of the first word of a unit, or [`Error::OutOfBounds`].
+    pub fn read_first_half(&self, unit: usize) -> Result<u32, Error> {
         self.check(unit)?;
-        // SAFETY: the unit was checked, and this is a word of it.
-        Ok(unsafe { self.word(unit, 0) }.load(Ordering::Relaxed))
+        // SAFETY: the unit was checked; its first bytes are aligned for more than this.
+        let half = unsafe { AtomicU32::from_ptr(self.buffer.ptr.as_ptr().add(unit * Self::BYTES).cast()) };
+        Ok(half.load(Ordering::Relaxed))
     }
 
     #[inline]
@@ -396,11 +403,16 @@ struct Mapping {
     device: Arc<dyn Device>,
     iova: u64,
     len: usize,
+    is_withheld: AtomicBool,
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        self.device.unmap(self.iova, self.len);
+        if *self.is_withheld.get_mut() {
+            self.device.unmap_for_good(self.iova, self.len);
+        } else {
+            self.device.unmap(self.iova, self.len);
+        }
     }
 }
 
@@ -450,10 +462,10 @@ mod tests {
         assert!(bytes[..64].iter().chain(&bytes[128..]).all(|byte| *byte == 0xEE));
         assert_eq!((&bytes[64..128], units.read_words(1).unwrap()), (words.as_bytes(), words));
         assert_eq!(units.write(3, words).unwrap_err().to_string(), "bytes 192 to 192 + 64 are outside a buffer of 200 bytes");
-        assert_eq!((units.read_first_word(1).unwrap(), units.read_last_word(1).unwrap()), (1, 8));
+        assert_eq!((units.read_first_half(1).unwrap(), units.read_last_word(1).unwrap()), (1, 8));
         for beyond in [3, usize::MAX] {
             assert!(units.write(beyond, words).is_err() && units.read_words(beyond).is_err());
-            assert!(units.read_first_word(beyond).is_err() && units.read_last_word(beyond).is_err());
+            assert!(units.read_first_half(beyond).is_err() && units.read_last_word(beyond).is_err());
         }
         assert!(Units::<8>::new(units.buffer().part(4, 64).unwrap()).is_err());
     }
@@ -466,7 +478,7 @@ mod tests {
     ) {
         let buffer = DmaBuffer::on_heap(64, 64, 0).unwrap();
         buffer.write(offset, &numbers[0]).unwrap();
-        let (card, is_done) = (buffer.clone(), Arc::new(std::sync::atomic::AtomicBool::new(false)));
+        let (card, is_done) = (buffer.clone(), Arc::new(AtomicBool::new(false)));
         let told = is_done.clone();
         let writer = std::thread::spawn(move || {
             for number in numbers.into_iter().cycle() {
@@ -486,7 +498,7 @@ mod tests {
     fn a_number_that_is_aligned_is_never_torn() {
         never_torn(4, [0x00FF_00FF_u32, 0xFF00_FF00], |buffer| buffer.read(4).unwrap());
         never_torn(6, [0x00FF_u16, 0xFF00], |buffer| buffer.read(6).unwrap());
-        never_torn(0, [0x00FF_00FF_u32, 0xFF00_FF00], |buffer| Units::<8>::new(buffer.clone()).unwrap().read_first_word(0).unwrap() as u32);
+        never_torn(0, [0x00FF_00FF_u32, 0xFF00_FF00], |buffer| Units::<8>::new(buffer.clone()).unwrap().read_first_half(0).unwrap());
     }
 
     #[test]

@@ -17,11 +17,12 @@ pub const MAX_FAST_PAGES: u32 = 256;
 /// All rights that a region can give.
 const ALL_RIGHTS: u8 = access::LOCAL_WRITE | access::REMOTE_WRITE | access::REMOTE_READ | access::REMOTE_ATOMIC;
 
-/// A registered memory region. Keeps its memory until it has left the card.
+/// A registered memory region. Keeps its memory until it has left the card, or the card has refused to let it go.
 pub struct Mr {
     pd: Arc<Pd>,
     key: Key,
-    memory: DmaBuffer,
+    /// Taken by the drop alone.
+    memory: Option<DmaBuffer>,
     base_va: u64,
     access: u8,
     on_close: Mutex<Vec<CloseCallback>>,
@@ -29,7 +30,7 @@ pub struct Mr {
 
 impl std::fmt::Debug for Mr {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Mr(key {:#010x}, {} bytes at {:#x})", self.key.0, self.memory.len(), self.base_va)
+        write!(f, "Mr(key {:#010x}, {} bytes at {:#x})", self.key.0, self.memory().len(), self.base_va)
     }
 }
 
@@ -84,11 +85,10 @@ impl Mr {
         let pd = Arc::clone(pd);
         let submitted = adapter.submit(Command::create_mr(&args), move |adapter, outcome| {
             if let Err(error) = outcome {
-                drop(memory);
-                adapter.retire(|numbers| &mut numbers.mrs, key.index(), (), Some(&error));
+                adapter.retire_region(key.index(), memory, Some(&error));
                 return done(Err(error));
             }
-            done(Ok(Arc::new(Self { pd, key, memory, base_va, access, on_close: Mutex::default() })));
+            done(Ok(Arc::new(Self { pd, key, memory: Some(memory), base_va, access, on_close: Mutex::default() })));
         });
         submitted.inspect_err(|_| adapter.give_back_number(|numbers| &mut numbers.mrs, key.index()))
     }
@@ -125,7 +125,7 @@ impl Mr {
 
     /// Returns the memory.
     pub fn memory(&self) -> &DmaBuffer {
-        &self.memory
+        self.memory.as_ref().expect("taken by the drop alone")
     }
 
     /// Returns the protection domain.
@@ -149,12 +149,11 @@ impl Mr {
 
 impl Drop for Mr {
     fn drop(&mut self) {
-        let (key, memory, pd) = (self.key, self.memory.clone(), Arc::clone(&self.pd));
+        // Taken, so that it is gone when the callbacks run.
+        let (key, pd, Some(memory)) = (self.key, Arc::clone(&self.pd), self.memory.take()) else { return };
         let on_close = std::mem::take(&mut *lock(&self.on_close));
         self.pd.adapter().submit_teardown(Command::naming(CommandOp::DestroyMr, key.0), move |adapter, outcome| {
-            // Whatever the card says: the owner of the memory is told that he has it back.
-            drop(memory);
-            adapter.retire(|numbers| &mut numbers.mrs, key.index(), (), outcome.err().as_ref());
+            adapter.retire_region(key.index(), memory, outcome.err().as_ref());
             for done in on_close {
                 done();
             }

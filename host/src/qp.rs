@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::lock;
 use crate::pd::Pd;
 use crate::rq::{ReceiveQueue, RqShared};
-use crate::sq::{self, Poster, SendQueue, SqShared, SqUnits};
+use crate::sq::{self, Poster, ProgressRecord, SendQueue, SqShared, SqUnits};
 
 /// What a QP is made for. Fixed for its life.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,7 +86,7 @@ pub enum QpFault {
     },
 }
 
-/// Called when the card puts a QP in error. Calls never overlap.
+/// Called when there is a fault of a QP, which is in error then, or was before. Calls never overlap.
 pub type FaultCallback = Box<dyn Fn(&Arc<Qp>, QpFault) + Send + Sync>;
 
 /// What the card knows of a QP.
@@ -219,7 +219,7 @@ impl Qp {
             receive_cq: Arc::clone(receive_cq),
             pd: Arc::clone(pd),
         };
-        send_cq.attach(Some(&parts.shared), None);
+        send_cq.attach(Some((&parts.shared, ProgressRecord::new(&parts.units, ring, slot_bytes))), None);
         receive_cq.attach(None, Some(&parts.receives));
         let unsubmitted = parts.clone();
         let submitted = adapter.submit(Command::create_qp(&latest), move |adapter, outcome| {
@@ -466,8 +466,13 @@ impl Qp {
         adapter.block_on_close(&format!("QP {} to be closed, all handles to it included", self.qpn()), |done| self.close(done))
     }
 
+    /// Tells whether the QP was ever connected.
+    pub(crate) fn was_connected(&self) -> bool {
+        lock(&self.context).latest.state == QpState::Rts as u8
+    }
+
     /// Tells whether the card has the QP in RESET, and no step from there is under way.
-    pub(crate) fn is_new_to_the_card(&self) -> bool {
+    fn is_new_to_the_card(&self) -> bool {
         let context = lock(&self.context);
         context.latest.state == QpState::Reset as u8 && !context.is_changing
     }

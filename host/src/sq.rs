@@ -18,7 +18,7 @@ use verbena_abi::arith::Ring;
 use verbena_abi::limits::{INLINE_ONE_UNIT, MAX_INLINE, MAX_SGES, SGES_ONE_UNIT};
 use verbena_abi::queue::{self, wqe_flags, CqeStatus, QpState, SqProgress, SqWqe, SqWqeMore, WqeOp, SQ_UNIT};
 use verbena_abi::regs::Doorbell;
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::IntoBytes;
 
 use crate::cq::{Completion, CompletionStatus, Operation};
 use crate::device::Bar;
@@ -208,12 +208,32 @@ impl SqShared {
         Some(context)
     }
 
-    /// Ends the oldest request that has no completion, on a card that is gone.
-    pub(crate) fn take_lost(&self) -> Option<Completion> {
-        let index = self.completed.load(Ordering::Relaxed).max(self.freed.load(Ordering::Acquire));
-        if index >= self.producer.load(Ordering::Acquire) {
-            return None;
+    /// Returns the first request from `from` on that is not silent, or not done by the record that says `consumer`, of `producer` ever posted.
+    fn first_not_done(&self, from: u64, producer: u64, consumer: u16) -> u64 {
+        let behind = u64::from((producer as u16).wrapping_sub(consumer));
+        // An older record than the last completion that was polled, or nonsense: nothing to learn.
+        if behind >= producer - from {
+            return from;
         }
+        let done = producer - behind;
+        let is_silent = |index: &u64| {
+            let slot = self.slots.get(self.ring.slot(*index as u32) as usize);
+            slot.is_some_and(|slot| slot.is_silent.load(Ordering::Relaxed))
+        };
+        (from..done).find(|index| !is_silent(index)).unwrap_or(done)
+    }
+
+    /// Returns the oldest request that a card that is gone leaves without completion, if there is one. `consumer` is what its progress record says.
+    fn oldest_lost(&self, consumer: Option<u16>) -> Option<u64> {
+        let producer = self.producer.load(Ordering::Acquire);
+        let from = self.completed.load(Ordering::Relaxed).max(self.freed.load(Ordering::Acquire));
+        let index = consumer.map_or(from, |consumer| self.first_not_done(from, producer, consumer));
+        (index < producer).then_some(index)
+    }
+
+    /// Ends the oldest request that a card that is gone leaves without completion.
+    pub(crate) fn take_lost(&self, consumer: Option<u16>) -> Option<Completion> {
+        let index = self.oldest_lost(consumer)?;
         let context = self.slots.get(self.ring.slot(index as u32) as usize)?.context.load(Ordering::Relaxed);
         self.completed.store(index + 1, Ordering::Relaxed);
         Some(Completion {
@@ -227,8 +247,8 @@ impl SqShared {
     }
 
     /// Tells whether [`SqShared::take_lost`] would give something.
-    pub(crate) fn has_lost(&self) -> bool {
-        self.completed.load(Ordering::Relaxed).max(self.freed.load(Ordering::Acquire)) < self.producer.load(Ordering::Acquire)
+    pub(crate) fn has_lost(&self, consumer: Option<u16>) -> bool {
+        self.oldest_lost(consumer).is_some()
     }
 
     /// Frees the slots of all requests that are ended. To be called when the CQ's consumer index is
@@ -333,26 +353,13 @@ impl Poster {
     fn reclaim(&mut self, progress: impl FnOnce() -> Option<u16>) {
         // Pairs with the release of the poller, which has read the contexts that will be overwritten.
         self.freed = self.freed.max(self.shared.freed.load(Ordering::Acquire));
-        let outstanding = self.producer - self.freed;
-        if outstanding == 0 {
+        if self.freed == self.producer {
             return;
         }
         let Some(consumer) = progress() else { return };
         // Pairs with the card's order: it writes the record when it has read the requests, which will be overwritten.
         fence(Ordering::Acquire);
-        let behind = u64::from((self.producer as u16).wrapping_sub(consumer));
-        // An older record than the last completion that was polled, or nonsense: nothing to learn.
-        if behind >= outstanding {
-            return;
-        }
-        let done = self.producer - behind;
-        let is_silent = |index: u64| {
-            let slot = self.shared.slots.get(self.shared.ring.slot(index as u32) as usize);
-            slot.is_some_and(|slot| slot.is_silent.load(Ordering::Relaxed))
-        };
-        while self.freed < done && is_silent(self.freed) {
-            self.freed += 1;
-        }
+        self.freed = self.shared.first_not_done(self.freed, self.producer, consumer);
         self.shared.freed.fetch_max(self.freed, Ordering::Release);
     }
 }
@@ -364,8 +371,7 @@ pub struct SendQueue {
     units: SqUnits,
     /// Units of a slot.
     slot_units: usize,
-    /// Unit of the progress record.
-    progress_unit: usize,
+    progress: ProgressRecord,
     max_sges: u32,
     max_inline_bytes: u32,
     max_message_bytes: u64,
@@ -385,7 +391,7 @@ impl SendQueue {
             max_sges: options.send_sges,
             max_inline_bytes: options.inline_bytes,
             max_message_bytes: info.max_message_bytes.into(),
-            progress_unit: progress_offset(poster.shared.ring, slot_bytes) / SQ_UNIT,
+            progress: ProgressRecord::new(&units, poster.shared.ring, slot_bytes),
             poster,
             qp,
             units,
@@ -463,7 +469,7 @@ impl SendQueue {
 
     /// Returns how many requests can be posted now, by completions that were polled and by the card's progress record.
     pub fn free_slots(&mut self) -> u32 {
-        self.poster.free_slots(|| read_progress(&self.units, self.progress_unit))
+        self.poster.free_slots(|| self.progress.read())
     }
 
     #[inline(never)]
@@ -550,7 +556,7 @@ impl SendQueue {
     /// Returns the slot of the next request, if one is free.
     #[inline]
     fn free_slot(&mut self) -> Result<usize, Error> {
-        match self.poster.free_slot(|| read_progress(&self.units, self.progress_unit)) {
+        match self.poster.free_slot(|| self.progress.read()) {
             Some(slot) => Ok(slot),
             None => Err(Error::QueueFull { queue: "send", qpn: self.qp.qpn(), depth: self.poster.shared.depth as u32 }),
         }
@@ -574,12 +580,25 @@ fn known_state(code: u8) -> QpState {
     QpState::try_from(code).unwrap_or(QpState::Error)
 }
 
-/// Returns the index in the progress record: requests before it are done.
-fn read_progress(units: &SqUnits, unit: usize) -> Option<u16> {
-    // One access: halves of two records would be an index that never was.
-    let bytes = units.read_first_word(unit).ok()?.to_ne_bytes();
-    let (progress, _) = SqProgress::read_from_prefix(&bytes).ok()?;
-    Some(progress.consumer.get() as u16)
+/// The progress record behind a send queue.
+#[derive(Clone)]
+pub(crate) struct ProgressRecord {
+    units: SqUnits,
+    unit: usize,
+}
+
+impl ProgressRecord {
+    pub(crate) fn new(units: &SqUnits, ring: Ring, slot_bytes: usize) -> Self {
+        Self { units: units.clone(), unit: progress_offset(ring, slot_bytes) / SQ_UNIT }
+    }
+
+    /// Returns the index in the record: requests before it are done.
+    pub(crate) fn read(&self) -> Option<u16> {
+        // One access: halves of two records would be an index that never was.
+        let bytes = self.units.read_first_half(self.unit).ok()?.to_ne_bytes();
+        let progress: SqProgress = zerocopy::transmute!(bytes);
+        Some(progress.consumer.get() as u16)
+    }
 }
 
 /// Returns a request without data.

@@ -68,7 +68,7 @@ impl Drop for MrObject {
         let host = Arc::clone(pd.adapter.host());
         let finish = self.closing.finish(&host, pd);
         match std::mem::replace(&mut *self.region(), Region::None) {
-            // The memory is mapped until the card has given the region up.
+            // The memory is mapped until the card has given the region up, or has refused to.
             Region::Registered(mr) => {
                 let _ = mr.close(move || drop(finish));
             }

@@ -10,7 +10,7 @@ use crate::command::{Callback, CloseCallback, CloseStatus, Submitted};
 use crate::connect::{QpAddress, QpPeer};
 use crate::error::Error;
 use crate::lock;
-use crate::qp::Qp;
+use crate::qp::{Qp, QpFault};
 use crate::QpState;
 
 /// Called once when the peer has ended the connection, or when it is lost; not after [`Connector::disconnect`] of this side.
@@ -87,7 +87,7 @@ impl Reserved {
     /// Takes a QP that no connector has, and that was never connected: it serves one connection in its life.
     fn take(qp: &Arc<Qp>) -> Result<Self, Error> {
         let (qpn, state) = (qp.qpn(), qp.state());
-        if state == QpState::Error && qp.is_new_to_the_card() {
+        if state == QpState::Error && !qp.was_connected() {
             return Err(Error::NotConnected { qpn, state });
         }
         if state != QpState::Reset {
@@ -214,6 +214,8 @@ impl Connector {
         }
         inner.state = State::Connecting;
         inner.pending = Some(Box::new(done));
+        drop(inner);
+        self.watch(qp);
         Ok(Submitted::Pending)
     }
 
@@ -244,11 +246,7 @@ impl Connector {
         self.watch(&qp);
         let connector = Arc::clone(self);
         let submitted = qp.connect(&peer, move |outcome| connector.completed(outcome));
-        submitted.inspect_err(|_| self.fail_inline()).map_err(|error| match error {
-            // It was in RESET when the attempt began.
-            Error::WrongState { qpn, state: state @ QpState::Error, .. } => Error::NotConnected { qpn, state },
-            other => other,
-        })
+        submitted.inspect_err(|_| self.fail_inline()).map_err(flushed_meanwhile)
     }
 
     fn completed(self: &Arc<Self>, outcome: Result<(), Error>) {
@@ -294,7 +292,7 @@ impl Connector {
         self.watch(qp);
         let connector = Arc::clone(self);
         let submitted = qp.prepare(&peer, move |outcome| connector.prepared(outcome, offer));
-        submitted.inspect_err(|_| self.fail_inline())
+        submitted.inspect_err(|_| self.fail_inline()).map_err(flushed_meanwhile)
     }
 
     fn prepared(self: &Arc<Self>, outcome: Result<(), Error>, offer: Offer) {
@@ -575,21 +573,27 @@ impl Connector {
         }
     }
 
-    /// The QP failed, so the connection is lost, on both sides.
-    fn lost(self: &Arc<Self>) {
+    /// The QP failed, so the connection is lost, on both sides. An attempt at one ends by itself, unless the card is gone.
+    fn lost(self: &Arc<Self>, fault: QpFault) {
         let mut inner = self.lock();
-        if matches!(inner.state, State::Connected | State::PeerGone) {
-            self.send(&inner, |to| Message::Aborted { to });
-            inner.state = State::Over;
-            call_disconnect(inner);
+        match inner.state {
+            State::Connected | State::PeerGone => {
+                self.send(&inner, |to| Message::Aborted { to });
+                inner.state = State::Over;
+                call_disconnect(inner);
+            }
+            State::Connecting | State::Answered | State::Completing | State::Accepting if fault == QpFault::DeviceRemoved => {
+                self.fail(inner, Error::DeviceRemoved { register: "CmdStatus" }, true);
+            }
+            _ => {}
         }
     }
 
     fn watch(self: &Arc<Self>, qp: &Arc<Qp>) {
         let connector = Arc::downgrade(self);
-        qp.set_fault_callback(Box::new(move |_, _| {
+        qp.set_fault_callback(Box::new(move |_, fault| {
             if let Some(connector) = connector.upgrade() {
-                connector.lost();
+                connector.lost(fault);
             }
         }));
     }
@@ -721,6 +725,14 @@ impl Inner {
 impl ReadLimits {
     fn flipped(self) -> Self {
         Self { inbound: self.outbound, outbound: self.inbound }
+    }
+}
+
+/// Says of a QP that was in RESET when an attempt began, and is not any more, what a consumer makes of it.
+fn flushed_meanwhile(error: Error) -> Error {
+    match error {
+        Error::WrongState { qpn, state: state @ QpState::Error, .. } => Error::NotConnected { qpn, state },
+        other => other,
     }
 }
 

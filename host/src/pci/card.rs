@@ -154,25 +154,38 @@ impl<F: PciFunction> Card<F> {
         Ok(iova)
     }
 
-    /// Takes a mapping of whole pages back and tells whether the card has lost it.
+    /// Takes a mapping of whole pages back and tells whether the card has lost it. Its addresses are free again if `reuse` says so.
     ///
     /// No fence is needed on either side of it. Before: the card has ended its use, and whoever learnt that (the answer to a command
     /// that destroys a queue or a region) learnt it behind the card's last write. After: the kernel returns when the IOMMU has
     /// forgotten the pages, and a system call is no place over which an access of memory moves.
-    fn unmap_pages(&self, iova: u64, bytes: usize) -> Unmapped {
+    fn unmap_pages(&self, iova: u64, bytes: usize, reuse: bool) -> Unmapped {
         if !lock(&self.iovas).withdraw(iova, bytes as u64) {
             tracing::error!(iova, bytes, "unmapping memory that is not mapped for the card");
             return Unmapped::Never;
         }
         match self.function.unmap(iova, bytes) {
             Ok(()) => {
-                lock(&self.iovas).give_back(iova, bytes as u64);
+                if reuse {
+                    lock(&self.iovas).give_back(iova, bytes as u64);
+                }
                 Unmapped::Yes
             }
             Err(error) => {
                 // The addresses stay withdrawn: whatever the card reaches there must not become somebody else's.
                 tracing::error!(%error, iova, bytes, "unmapping memory of the card");
                 Unmapped::No
+            }
+        }
+    }
+
+    /// Takes a mapping of [`Device::map`] back, or stops the card.
+    fn unmap_mapping(&self, iova: u64, len: usize, reuse: bool) {
+        let Some((first, bytes)) = self.pages(iova, len) else { return };
+        if self.unmap_pages(first, bytes, reuse) == Unmapped::No {
+            match self.function.set_bus_master(false) {
+                Ok(()) => tracing::error!("the card was stopped"),
+                Err(error) => tracing::error!(%error, "stopping the card"),
             }
         }
     }
@@ -227,13 +240,11 @@ impl<F: PciFunction> Device for Card<F> {
     /// Takes a mapping back. If the system does not, the card loses bus mastering and is of no use any more: whoever owns the
     /// memory frees it after this call, and the card would write into somebody else's.
     fn unmap(&self, iova: u64, len: usize) {
-        let Some((first, bytes)) = self.pages(iova, len) else { return };
-        if self.unmap_pages(first, bytes) == Unmapped::No {
-            match self.function.set_bus_master(false) {
-                Ok(()) => tracing::error!("the card was stopped"),
-                Err(error) => tracing::error!(%error, "stopping the card"),
-            }
-        }
+        self.unmap_mapping(iova, len, true);
+    }
+
+    fn unmap_for_good(&self, iova: u64, len: usize) {
+        self.unmap_mapping(iova, len, false);
     }
 
     fn vectors(&self) -> u32 {
@@ -266,7 +277,7 @@ struct Allocation<F: PciFunction> {
 
 impl<F: PciFunction> Drop for Allocation<F> {
     fn drop(&mut self) {
-        if self.card.unmap_pages(self.iova, self.bytes) != Unmapped::Yes {
+        if self.card.unmap_pages(self.iova, self.bytes, true) != Unmapped::Yes {
             if let Some(memory) = self.memory.take() {
                 lock(&self.card.kept).push(Box::new(memory));
             }

@@ -1014,6 +1014,20 @@ fn a_qp_that_is_flushed_on_the_way_fails_the_call_that_needs_it() {
 }
 
 #[test]
+fn a_qp_that_was_flushed_while_it_connected_is_refused_as_one_that_was_never_connected() {
+    let mut pair = Pair::at(Stage::Completing);
+    pair.active.qp.flush();
+    pair.net.settle();
+    let qp = Arc::clone(&pair.active.qp);
+    pair.active.close();
+    pair.net.settle();
+    let node = &pair.net.nodes[ACTIVE];
+    let end = End::new(node.manager.connector(), qp);
+    let error = end.connect(node, pair.net.nodes[PASSIVE].at(PORT)).unwrap_err();
+    assert!(matches!(error, Error::NotConnected { state: QpState::Error, .. }), "{error}");
+}
+
+#[test]
 fn a_qp_that_was_flushed_before_is_refused_and_the_card_hears_nothing_of_it() {
     let pair = Pair::at(Stage::Requested);
     let node = &pair.net.nodes[ACTIVE];
@@ -1530,6 +1544,8 @@ fn a_card_that_goes_away_ends_everything_once() {
         // The way by which a driver without interrupts finds out.
         node.adapter.poll_command();
         pair.net.process();
+        let calls = pair.active.calls.all();
+        assert!(calls.iter().any(|call| matches!(call, Call::Connect(_))), "{stage:?}: {calls:?} before the close");
         pair.active.close();
         pair.net.process();
         let calls = pair.active.calls.all();
@@ -1537,6 +1553,19 @@ fn a_card_that_goes_away_ends_everything_once() {
         assert_eq!(calls.last(), Some(&Call::Closed), "{stage:?}: {calls:?}");
         assert!(calls.iter().any(|call| matches!(call, Call::Connect(_))), "{stage:?}: {calls:?}");
     }
+}
+
+#[test]
+fn a_passive_card_that_goes_away_ends_an_acceptance_that_waits_for_its_peer() {
+    let mut pair = Pair::at(Stage::Answered);
+    let node = &pair.net.nodes[PASSIVE];
+    node.card.state().is_gone = true;
+    assert!(node.adapter.poll_command());
+    let [active, passive] = pair.outcome();
+    assert_eq!(passive, [Call::Accept(NtStatus::DEVICE_REMOVED)]);
+    assert_eq!(active, [Call::Connect(OK)]);
+    let error = pair.active.complete().unwrap_err();
+    assert!(matches!(error, Error::ConnectionAborted), "{error}");
 }
 
 #[test]

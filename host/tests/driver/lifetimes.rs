@@ -345,6 +345,91 @@ fn what_is_outstanding_on_a_card_that_goes_away_completes_in_order_behind_what_t
     card_goes_away_without_a_command(false);
 }
 
+/// A connected QP with its CQ, whose calls are counted, on a card that is about to go away.
+fn about_to_go(flags: &[WriteFlags]) -> (Arc<FakeCard>, Arc<Adapter>, Arc<Cq>, Arc<Qp>, Calls) {
+    let card = FakeCard::new();
+    let adapter = Adapter::open(card.clone(), config()).unwrap();
+    let pd = Pd::create(&adapter).unwrap();
+    let calls = Calls::default();
+    let notified = calls.clone();
+    let cq = Cq::create_blocking(&adapter, 32, Some(Box::new(move |_, _| notified.one()()))).unwrap();
+    let qp = Qp::create_blocking(&pd, &cq, &cq, QpOptions::sender(8)).unwrap();
+    qp.connect_blocking(&peer()).unwrap();
+    let mut queue = qp.take_send_queue().unwrap();
+    for (context, flags) in (0..).zip(flags) {
+        queue.write(context, &[], 0, 0, *flags).unwrap();
+    }
+    (card, adapter, cq, qp, calls)
+}
+
+fn go_away(card: &FakeCard, adapter: &Arc<Adapter>) {
+    card.state().is_gone = true;
+    assert!(adapter.poll_command());
+    adapter.process_events();
+}
+
+#[test]
+fn silent_requests_that_were_done_when_the_card_went_away_stay_silent() {
+    let (card, adapter, cq, qp, calls) = about_to_go(&[WriteFlags::SILENT_SUCCESS; 2]);
+    card.state().hold_requests = true;
+    cq.arm(ArmKind::Any);
+    go_away(&card, &adapter);
+    assert_eq!((drain(&cq), calls.count()), (vec![], 0), "the progress record says that they are done");
+    drop(qp);
+    adapter.process_events();
+    assert_eq!(drain(&cq), []);
+}
+
+#[test]
+fn an_arm_on_a_card_that_is_gone_is_answered_if_there_is_anything_to_poll_or_was() {
+    // What the driver ends is polled before the call.
+    let (card, adapter, cq, qp, calls) = about_to_go(&[]);
+    card.state().hold_requests = true;
+    let mut queue = qp.take_send_queue().unwrap();
+    queue.write(5, &[], 0, 0, WriteFlags::NONE).unwrap();
+    go_away(&card, &adapter);
+    cq.arm(ArmKind::Any);
+    assert_eq!(drain(&cq).len(), 1);
+    adapter.process_events();
+    assert_eq!(calls.count(), 1);
+    cq.arm(ArmKind::Any);
+    adapter.process_events();
+    assert_eq!(calls.count(), 1, "nothing more");
+
+    // An entry of the card's, whose QP has left since.
+    let (card, adapter, cq, qp, calls) = about_to_go(&[WriteFlags::NONE]);
+    drop(qp);
+    adapter.process_events();
+    go_away(&card, &adapter);
+    cq.arm(ArmKind::Any);
+    adapter.process_events();
+    assert_eq!(calls.count(), 1);
+    assert_eq!(drain(&cq).iter().map(|entry| entry.status.raw()).collect::<Vec<_>>(), [CqeStatus::Success as u8]);
+}
+
+#[test]
+fn the_memory_of_a_region_is_out_of_the_cards_reach_when_its_close_is_told() {
+    for is_gone in [false, true] {
+        let card = FakeCard::new();
+        let adapter = Adapter::open(card.clone(), config()).unwrap();
+        let pd = Pd::create(&adapter).unwrap();
+        let mut bytes = vec![0u8; 4096];
+        let ptr = std::ptr::NonNull::new(bytes.as_mut_ptr()).unwrap();
+        // SAFETY: the card of this test touches no memory of a region.
+        let memory = unsafe { DmaBuffer::map(card.clone(), ptr, bytes.len()) }.unwrap();
+        let iova = memory.iova();
+        let mr = Mr::register_blocking(&pd, memory, access::REMOTE_WRITE).unwrap();
+        if is_gone {
+            go_away(&card, &adapter);
+        }
+        let (told, looked) = (Arc::new(Mutex::new(None)), card.clone());
+        let answer = told.clone();
+        let _ = mr.close(move || *answer.lock().unwrap() = Some(looked.state().unmapped.clone()));
+        adapter.process_events();
+        assert_eq!(*told.lock().unwrap(), Some(vec![iova]));
+    }
+}
+
 #[test]
 fn a_region_that_the_card_does_not_give_up_loses_its_memory_all_the_same() {
     let card = FakeCard::new();

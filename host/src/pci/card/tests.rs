@@ -284,6 +284,18 @@ fn memory_of_the_caller_is_mapped_with_the_pages_that_it_touches() {
 }
 
 #[test]
+fn addresses_that_the_card_may_still_use_are_not_used_again() {
+    let (bus, card) = open(MockConfig::default());
+    let mut memory = vec![0; 1];
+    let iova = map(&card, &mut memory).unwrap();
+    card.unmap_for_good(iova, 1);
+    assert_eq!((bus.mapped(), bus.breaches()), ([].into(), vec![]), "it leads nowhere");
+    let page = iova & !0xFFF;
+    assert_ne!(alloc(&card, 1, 64).unwrap().iova(), page);
+    assert_ne!(map(&card, &mut memory).unwrap() & !0xFFF, page);
+}
+
+#[test]
 fn the_same_memory_can_be_mapped_twice() {
     let (bus, card) = open(MockConfig::default());
     let mut memory = vec![0; 100];
