@@ -403,7 +403,8 @@ impl Adapter {
         Ok(())
     }
 
-    /// Returns how many objects there are. One counts from the call that creates it until the card has given it up, which is before its close is called back.
+    /// Returns how many objects there are. One counts from the call that creates it until the card has given it up, which is
+    /// before its close is called back.
     pub fn objects(&self) -> ObjectCounts {
         let numbers = lock(&self.numbers);
         ObjectCounts { qps: numbers.qps.in_use(), cqs: numbers.cqs.in_use(), mrs: numbers.mrs.in_use(), pds: numbers.pds.in_use() }
@@ -500,14 +501,16 @@ impl Adapter {
         count
     }
 
-    /// The card is gone: what is outstanding completes as flushed.
-    pub(crate) fn lose_cqs(&self) {
+    /// The card is gone: nothing is posted any more, and what is outstanding completes as flushed.
+    pub(crate) fn lose_queues(&self) {
+        let qps: Vec<_> = lock(&self.qps).iter().filter_map(Weak::upgrade).collect();
+        qps.iter().for_each(|qp| qp.enter_error());
         let cqs: Vec<_> = lock(&self.cqs).iter().filter_map(Weak::upgrade).collect();
         cqs.iter().for_each(|cq| cq.lose());
         self.is_lost.store(true, Ordering::Release);
     }
 
-    /// And all QPs fail.
+    /// The card is gone: all QPs fail.
     pub(crate) fn fail_qps(&self) {
         let qps: Vec<_> = lock(&self.qps).iter().filter_map(Weak::upgrade).collect();
         for qp in qps {
@@ -555,7 +558,7 @@ impl Adapter {
     /// Ends a region as [`Adapter::retire`] ends any object. Memory that was mapped for it is its owner's again in any case: what the card does not
     /// give up is taken out of its reach, at addresses that are not used again.
     pub(crate) fn retire_region(&self, index: u32, memory: DmaBuffer, error: Option<&Error>) {
-        if is_off_the_card(error) || !memory.withhold() {
+        if is_off_the_card(error) || !memory.never_reuse_addresses() {
             return self.retire(|numbers| &mut numbers.mrs, index, memory, error);
         }
         drop(memory);

@@ -220,13 +220,17 @@ impl Adapter {
             *word = self.bar().read32(CmdResult::OFFSET + 4 * index as u32);
         }
         let is_gone = job.command.results > 0 && result[..job.command.results].iter().all(|word| *word == u32::MAX);
-        if !is_gone {
-            self.start_next(&mut window);
+        if is_gone {
+            // Ends with all others.
+            window.with_card = Some((tag, job));
+            drop(window);
+            self.remove("CmdResult");
+            return true;
         }
+        self.start_next(&mut window);
         drop(window);
         let (op, number) = (job.command.op, job.command.number);
         let outcome = match CommandCode::try_from(code) {
-            _ if is_gone => Err(Error::DeviceRemoved { register: "CmdResult" }),
             Ok(CommandCode::Ok) => Ok(result),
             Ok(code) => Err(Error::CommandRefused { op, number, code }),
             Err(unknown) => Err(Error::BadAnswer { op, number, value: u32::from(unknown.0) }),
@@ -235,9 +239,6 @@ impl Adapter {
             tracing::debug!(%error, "command failed");
         }
         (job.done)(&job.adapter, outcome);
-        if is_gone {
-            self.remove("CmdResult");
-        }
         true
     }
 
@@ -248,7 +249,7 @@ impl Adapter {
         }
         tracing::error!(register, "the card is gone");
         // First: an object that leaves from here on, with its command or without one, leaves its completions behind.
-        self.lose_cqs();
+        self.lose_queues();
         let jobs: Vec<Job> = {
             let mut window = lock(&self.window);
             window.removed = true;

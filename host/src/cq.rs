@@ -134,8 +134,11 @@ struct Senders(Vec<Option<Sender>>);
 /// A send queue, and where the card says how far it is.
 struct Sender {
     shared: Arc<SqShared>,
-    progress: ProgressRecord,
+    /// Boxed, as only a card that is gone needs it, and the table has many places.
+    progress: Box<ProgressRecord>,
 }
+
+const _: () = assert!(size_of::<Option<Sender>>() == 16);
 
 impl Sender {
     /// Ends the oldest request that a card that is gone leaves without completion.
@@ -143,8 +146,9 @@ impl Sender {
         self.shared.take_lost(self.progress.read())
     }
 
-    fn has_lost(&self) -> bool {
-        self.shared.has_lost(self.progress.read())
+    /// Tells whether there is such a request, behind that of an entry.
+    fn has_lost_behind(&self, wqe_index: Option<u16>) -> bool {
+        self.shared.oldest_lost(self.progress.read(), wqe_index).is_some()
     }
 }
 
@@ -154,7 +158,7 @@ impl Senders {
         if index >= self.0.len() {
             self.0.resize_with(index + 1, || None);
         }
-        self.0[index] = Some(Sender { shared: Arc::clone(shared), progress });
+        self.0[index] = Some(Sender { shared: Arc::clone(shared), progress: Box::new(progress) });
     }
 
     fn remove(&mut self, qpn: u32) {
@@ -172,6 +176,8 @@ impl Senders {
         self.0.iter().flatten()
     }
 }
+
+const SUCCESS: CompletionStatus = CompletionStatus::Card(CqeStatus::Success);
 
 impl std::fmt::Debug for Cq {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -295,7 +301,12 @@ impl Cq {
         if is_lost {
             filled += reader.take_lost(&mut out[filled..]);
             // The card tells of none of them.
-            if filled > 0 && reader.is_armed() {
+            let satisfies = match reader.armed {
+                Some(ArmKind::Any) => filled > 0,
+                Some(ArmKind::Solicited) => out[..filled].iter().any(|completion| completion.status != SUCCESS),
+                _ => false,
+            };
+            if satisfies {
                 self.make_due(&mut reader);
             }
         }
@@ -332,14 +343,28 @@ impl Cq {
         // The card compares the index with its own and raises the event itself if an entry came in between, so this write
         // needs no order with our reads of the ring.
         self.adapter.bar().write32(Doorbell::CqArm.offset(self.cqn), kind.word(reader.consumer));
-        if self.flushed.is_raised() || self.has_lost(&reader) {
+        if self.flushed.is_raised() || self.has_untold(&reader) {
             self.make_due(&mut reader);
         }
     }
 
-    /// Tells whether there is something to poll of which a card that is gone does not tell.
-    fn has_lost(&self, reader: &Reader) -> bool {
-        self.is_lost.load(Ordering::Acquire) && (self.entry(reader.consumer).is_some() || reader.has_lost())
+    /// Tells whether there is something to poll that satisfies the arm, and of which a card that is gone does not tell.
+    fn has_untold(&self, reader: &Reader) -> bool {
+        if !self.is_lost.load(Ordering::Acquire) {
+            return false;
+        }
+        let is_solicited = reader.armed == Some(ArmKind::Solicited);
+        // Requests with an entry are none that are lost.
+        let mut last_entries = BTreeMap::new();
+        for index in (0..self.ring.depth()).map(|distance| reader.consumer.wrapping_add(distance)) {
+            let Some(cqe) = self.entry(index) else { break };
+            if !is_solicited || cqe.status != CqeStatus::Success as u8 {
+                return true;
+            }
+            last_entries.insert(cqe.qpn.get(), cqe.wqe_index.get());
+        }
+        let mut senders = reader.senders.all();
+        !reader.lost.is_empty() || senders.any(|sender| sender.has_lost_behind(last_entries.get(&sender.shared.qpn()).copied()))
     }
 
     /// Has the card call back less often: `interval_us` microseconds after the completion that satisfied an arm, or when there are `count`
@@ -384,7 +409,7 @@ impl Cq {
     pub(crate) fn wake(cq: &Arc<Self>) -> bool {
         let is_due = {
             let reader = lock(&cq.reader);
-            reader.is_due || (reader.is_armed() && (cq.flushed.is_raised() || cq.has_lost(&reader)))
+            reader.is_due || (reader.is_armed() && (cq.flushed.is_raised() || cq.has_untold(&reader)))
         };
         if is_due {
             Self::call_back(cq, if cq.is_dead() { CqNotice::Overrun } else { CqNotice::Completion });
@@ -547,11 +572,6 @@ impl Reader {
         let of_senders = senders.all().flat_map(|sender| std::iter::from_fn(|| sender.take_lost()));
         let completions = std::iter::from_fn(|| lost.pop_front()).chain(of_senders);
         out.iter_mut().zip(completions).map(|(place, completion)| *place = completion).count()
-    }
-
-    /// Tells whether [`Reader::take_lost`] would give something.
-    fn has_lost(&self) -> bool {
-        !self.lost.is_empty() || self.senders.all().any(Sender::has_lost)
     }
 
     /// Finds the request of an entry and ends it, or returns nothing if there is no such request outstanding.

@@ -64,7 +64,7 @@ impl DmaBuffer {
     pub unsafe fn map(device: Arc<dyn Device>, ptr: NonNull<u8>, len: usize) -> Result<Self, Error> {
         // SAFETY: the caller vouches for the memory.
         let iova = unsafe { device.map(ptr, len)? };
-        let owner = Arc::new(Mapping { device, iova, len, is_withheld: AtomicBool::new(false) });
+        let owner = Arc::new(Mapping { device, iova, len, is_for_good: AtomicBool::new(false) });
         // SAFETY: the caller vouches for the memory until `owner`, which takes the mapping back, is dropped.
         Ok(unsafe { Self::from_parts(ptr, len, iova, owner) })
     }
@@ -96,9 +96,9 @@ impl DmaBuffer {
 
     /// Has a mapping of the caller's memory taken back without its bus addresses being used again, when that is: the card may still use
     /// them. Returns false for memory that is no mapping of [`DmaBuffer::map`].
-    pub(crate) fn withhold(&self) -> bool {
+    pub(crate) fn never_reuse_addresses(&self) -> bool {
         let mapping = self.owner.downcast_ref::<Mapping>();
-        mapping.inspect(|mapping| mapping.is_withheld.store(true, Ordering::Relaxed)).is_some()
+        mapping.inspect(|mapping| mapping.is_for_good.store(true, Ordering::Relaxed)).is_some()
     }
 
     /// Returns how many buffers share the memory, this one included.
@@ -403,12 +403,12 @@ struct Mapping {
     device: Arc<dyn Device>,
     iova: u64,
     len: usize,
-    is_withheld: AtomicBool,
+    is_for_good: AtomicBool,
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        if *self.is_withheld.get_mut() {
+        if *self.is_for_good.get_mut() {
             self.device.unmap_for_good(self.iova, self.len);
         } else {
             self.device.unmap(self.iova, self.len);

@@ -70,8 +70,9 @@ impl Adapter {
     /// Takes everything from the event queue and runs the callbacks that follow from it.
     ///
     /// To be called after an interrupt, or in a loop: some callbacks, those that do not follow from an event of the card
-    /// (messages of connectors, flushed receives, what [`Adapter::poll_command`] found), wait for a call without an interrupt. Returns the number of events and such callbacks; 0 also when
-    /// another thread (or a callback on this very stack) is inside, which then takes the new ones as well.
+    /// (messages of connectors, flushed receives, what [`Adapter::poll_command`] found), wait for a call without an interrupt.
+    /// Returns the number of events and such callbacks; 0 also when another thread (or a callback on this very stack) is
+    /// inside, which then takes the new ones as well.
     pub fn process_events(self: &Arc<Self>) -> usize {
         let runner = &self.events.runner;
         // Who sees nothing to do does not call upon the one inside, or threads that call in a loop would keep him there.

@@ -116,6 +116,7 @@ pub struct Qp {
     context: Mutex<Context>,
     is_receive_queue_out: AtomicBool,
     has_connector: AtomicBool,
+    was_connected: AtomicBool,
     fault: Mutex<Option<QpFault>>,
     on_fault: Mutex<Option<Arc<FaultCallback>>>,
     on_close: Mutex<Vec<CloseCallback>>,
@@ -232,6 +233,7 @@ impl Qp {
                 context: Mutex::new(Context { latest, is_changing: false }),
                 is_receive_queue_out: AtomicBool::new(false),
                 has_connector: AtomicBool::new(false),
+                was_connected: AtomicBool::new(false),
                 fault: Mutex::default(),
                 on_fault: Mutex::default(),
                 on_close: Mutex::default(),
@@ -292,7 +294,7 @@ impl Qp {
     }
 
     /// Sets what is called when a fault puts the QP in error, in place of what was set before.
-    /// It is not called for a fault that was there already, see [`Qp::fault`].
+    /// It is not called for a fault that was there already, see [`Qp::fault`]. A connector takes the place of whatever was set.
     pub fn set_fault_callback(&self, callback: FaultCallback) {
         *lock(&self.on_fault) = Some(Arc::new(callback));
     }
@@ -378,7 +380,11 @@ impl Qp {
                     Err(Error::Cancelled { qpn })
                 }
                 Err(error) => Err(error),
-                Ok(_) if qp.parts.shared.advance(next) || next == QpState::Error => Ok(()),
+                Ok(_) if qp.parts.shared.advance(next) => {
+                    qp.was_connected.fetch_or(next == QpState::Rts, Ordering::AcqRel);
+                    Ok(())
+                }
+                Ok(_) if next == QpState::Error => Ok(()),
                 Ok(_) => Err(Error::Cancelled { qpn }),
             };
             done(outcome);
@@ -468,7 +474,12 @@ impl Qp {
 
     /// Tells whether the QP was ever connected.
     pub(crate) fn was_connected(&self) -> bool {
-        lock(&self.context).latest.state == QpState::Rts as u8
+        self.was_connected.load(Ordering::Acquire)
+    }
+
+    /// Stops posting, and has everything flushed that was posted, as far as the driver does it.
+    pub(crate) fn enter_error(&self) {
+        self.parts.enter_error();
     }
 
     /// Tells whether the card has the QP in RESET, and no step from there is under way.

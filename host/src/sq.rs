@@ -75,7 +75,7 @@ impl std::ops::BitOr for WriteFlags {
 #[derive(Debug, Default)]
 struct Slot {
     context: AtomicU64,
-    /// The request makes no completion on success. Read by the poster alone.
+    /// The request makes no completion on success. Read by the poster, and by the poller of a card that is gone.
     is_silent: AtomicBool,
 }
 
@@ -223,18 +223,30 @@ impl SqShared {
         (from..done).find(|index| !is_silent(index)).unwrap_or(done)
     }
 
-    /// Returns the oldest request that a card that is gone leaves without completion, if there is one. `consumer` is what its progress record says.
-    fn oldest_lost(&self, consumer: Option<u16>) -> Option<u64> {
-        let producer = self.producer.load(Ordering::Acquire);
+    /// Returns the oldest request that a card that is gone leaves without completion, if there is one. `consumer` is what its progress record
+    /// says; nothing up to the request of the entry with `wqe_index` counts.
+    pub(crate) fn oldest_lost(&self, consumer: Option<u16>, wqe_index: Option<u16>) -> Option<u64> {
+        // In this order: what is free was posted before.
         let from = self.completed.load(Ordering::Relaxed).max(self.freed.load(Ordering::Acquire));
+        let producer = self.producer.load(Ordering::Acquire);
+        let behind_entry =
+            wqe_index.and_then(|index| producer.checked_sub(u64::from((producer as u16).wrapping_sub(index)))).map_or(0, |index| index + 1);
+        let from = from.max(behind_entry).min(producer);
         let index = consumer.map_or(from, |consumer| self.first_not_done(from, producer, consumer));
         (index < producer).then_some(index)
     }
 
     /// Ends the oldest request that a card that is gone leaves without completion.
     pub(crate) fn take_lost(&self, consumer: Option<u16>) -> Option<Completion> {
-        let index = self.oldest_lost(consumer)?;
-        let context = self.slots.get(self.ring.slot(index as u32) as usize)?.context.load(Ordering::Relaxed);
+        let (index, context) = loop {
+            let index = self.oldest_lost(consumer, None)?;
+            let context = self.slots.get(self.ring.slot(index as u32) as usize)?.context.load(Ordering::Relaxed);
+            // Pairs with the fence of a poster that is late and finds the slot free: if this was its context, what it freed shows.
+            fence(Ordering::Acquire);
+            if self.freed.load(Ordering::Relaxed) <= index {
+                break (index, context);
+            }
+        };
         self.completed.store(index + 1, Ordering::Relaxed);
         Some(Completion {
             qpn: self.qpn,
@@ -244,11 +256,6 @@ impl SqShared {
             op: Operation::Send(WqeOp::Write),
             syndrome: 0,
         })
-    }
-
-    /// Tells whether [`SqShared::take_lost`] would give something.
-    pub(crate) fn has_lost(&self, consumer: Option<u16>) -> bool {
-        self.oldest_lost(consumer).is_some()
     }
 
     /// Frees the slots of all requests that are ended. To be called when the CQ's consumer index is
@@ -361,6 +368,8 @@ impl Poster {
         fence(Ordering::Acquire);
         self.freed = self.shared.first_not_done(self.freed, self.producer, consumer);
         self.shared.freed.fetch_max(self.freed, Ordering::Release);
+        // Before the slots are written again, see `take_lost`.
+        fence(Ordering::Release);
     }
 }
 

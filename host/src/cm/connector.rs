@@ -126,6 +126,8 @@ struct Inner {
     waits_for_card: bool,
     /// The peer has ended it in place of an answer.
     is_aborted: bool,
+    /// The card was gone before there was a connection.
+    is_removed: bool,
     /// The QP's state is being changed; what ends the attempt waits for that.
     is_changing: bool,
     /// Why the attempt ends when it has changed.
@@ -156,6 +158,7 @@ impl Connector {
             waits_for_peer: false,
             waits_for_card: false,
             is_aborted: false,
+            is_removed: false,
             is_changing: false,
             failure: None,
         };
@@ -170,10 +173,11 @@ impl Connector {
     /// Asks whoever listens at `peer` for a connection of `qp`. `done` is called when the peer has accepted:
     /// then comes [`Connector::complete_connect`], or [`Connector::reject`].
     ///
-    /// Fails inline with [`Error::ConnectorUsed`], [`Error::WrongState`] or [`Error::NotConnected`] (flushed already) of the QP, [`Error::PrivateDataTooLong`] (more than
+    /// Fails inline with [`Error::ConnectorUsed`], [`Error::WrongState`] or [`Error::NotConnected`] (flushed already)
+    /// of the QP, [`Error::PrivateDataTooLong`] (more than
     /// [`MAX_CALLER_DATA`] bytes), [`Error::NotOurAddress`], [`Error::AddressInUse`], [`Error::OutOfPorts`], [`Error::ConnectionExists`],
-    /// [`Error::HostUnreachable`] (also for an address of this adapter: there is no loopback). `done` gets [`Error::ConnectionRefused`]
-    /// or [`Error::ConnectionAborted`]. After a failure the QP is as it was, and goes with another connector.
+    /// [`Error::HostUnreachable`] (also for an address of this adapter: there is no loopback). `done` gets [`Error::ConnectionRefused`],
+    /// [`Error::ConnectionAborted`] or [`Error::DeviceRemoved`]. After a failure the QP is as it was, and goes with another connector.
     pub fn connect(
         self: &Arc<Self>,
         qp: &Arc<Qp>,
@@ -196,6 +200,11 @@ impl Connector {
             Source::Own(address) => self.manager.take_endpoint(address)?,
             Source::Shared(shared) => Arc::clone(shared.endpoint()),
         };
+        // A fault that is not told to this connector shows here; one that is waits for the lock.
+        self.watch(qp);
+        if qp.state() == QpState::Error {
+            return Err(Error::NotConnected { qpn: qp.qpn(), state: QpState::Error });
+        }
         endpoint.enter_peer(peer)?;
         let limits = self.capped(limits);
         let source = endpoint.address();
@@ -214,8 +223,6 @@ impl Connector {
         }
         inner.state = State::Connecting;
         inner.pending = Some(Box::new(done));
-        drop(inner);
-        self.watch(qp);
         Ok(Submitted::Pending)
     }
 
@@ -233,6 +240,7 @@ impl Connector {
             let (State::Answered, Some(qp), Some(peer)) = (inner.state, inner.qp(), inner.qp_peer(self.manager.adapter().config())) else {
                 // What the peer has given up meanwhile is no misuse of this end's.
                 return Err(match inner.state {
+                    State::Over if inner.is_removed => Error::DeviceRemoved { register: "CmdStatus" },
                     State::Over if inner.is_aborted => Error::ConnectionAborted,
                     state => Error::WrongConnector { state: state.name(), needed: "answered" },
                 });
@@ -243,7 +251,6 @@ impl Connector {
             inner.on_disconnect = on_disconnect;
             (qp, peer)
         };
-        self.watch(&qp);
         let connector = Arc::clone(self);
         let submitted = qp.connect(&peer, move |outcome| connector.completed(outcome));
         submitted.inspect_err(|_| self.fail_inline()).map_err(flushed_meanwhile)
@@ -259,7 +266,8 @@ impl Connector {
     /// Agrees to the request that this connector was made for. `done` is called when the active side has completed the connection:
     /// then requests can be posted. `on_disconnect` as of [`Connector::complete_connect`].
     ///
-    /// Fails inline with [`Error::WrongConnector`], [`Error::WrongState`] or [`Error::NotConnected`] (flushed already) of the QP, [`Error::PrivateDataTooLong`] (more than
+    /// Fails inline with [`Error::WrongConnector`], [`Error::WrongState`] or [`Error::NotConnected`] (flushed already)
+    /// of the QP, [`Error::PrivateDataTooLong`] (more than
     /// [`MAX_CALLEE_DATA`] bytes), or the errors of [`Qp::prepare`], which `done` gets too; [`Error::ConnectionAborted`] says that the peer gave up.
     pub fn accept(
         self: &Arc<Self>,
@@ -583,6 +591,7 @@ impl Connector {
                 call_disconnect(inner);
             }
             State::Connecting | State::Answered | State::Completing | State::Accepting if fault == QpFault::DeviceRemoved => {
+                inner.is_removed = true;
                 self.fail(inner, Error::DeviceRemoved { register: "CmdStatus" }, true);
             }
             _ => {}

@@ -1015,16 +1015,24 @@ fn a_qp_that_is_flushed_on_the_way_fails_the_call_that_needs_it() {
 
 #[test]
 fn a_qp_that_was_flushed_while_it_connected_is_refused_as_one_that_was_never_connected() {
-    let mut pair = Pair::at(Stage::Completing);
-    pair.active.qp.flush();
-    pair.net.settle();
-    let qp = Arc::clone(&pair.active.qp);
-    pair.active.close();
-    pair.net.settle();
-    let node = &pair.net.nodes[ACTIVE];
-    let end = End::new(node.manager.connector(), qp);
-    let error = end.connect(node, pair.net.nodes[PASSIVE].at(PORT)).unwrap_err();
-    assert!(matches!(error, Error::NotConnected { state: QpState::Error, .. }), "{error}");
+    // During each of the three steps to RTS.
+    for steps in 0..3 {
+        let mut pair = Pair::at(Stage::Completing);
+        let node = &pair.net.nodes[ACTIVE];
+        for _ in 0..steps {
+            node.card.step();
+            node.step();
+        }
+        pair.active.qp.flush();
+        pair.net.settle();
+        let qp = Arc::clone(&pair.active.qp);
+        pair.active.close();
+        pair.net.settle();
+        let node = &pair.net.nodes[ACTIVE];
+        let end = End::new(node.manager.connector(), qp);
+        let error = end.connect(node, pair.net.nodes[PASSIVE].at(PORT)).unwrap_err();
+        assert!(matches!(error, Error::NotConnected { state: QpState::Error, .. }), "{steps} steps: {error}");
+    }
 }
 
 #[test]
@@ -1553,6 +1561,17 @@ fn a_card_that_goes_away_ends_everything_once() {
         assert_eq!(calls.last(), Some(&Call::Closed), "{stage:?}: {calls:?}");
         assert!(calls.iter().any(|call| matches!(call, Call::Connect(_))), "{stage:?}: {calls:?}");
     }
+}
+
+#[test]
+fn an_answer_can_not_be_completed_on_a_card_that_is_gone() {
+    let pair = Pair::at(Stage::Answered);
+    let node = &pair.net.nodes[ACTIVE];
+    node.card.state().is_gone = true;
+    assert!(node.adapter.poll_command());
+    pair.net.process();
+    let error = pair.active.complete().unwrap_err();
+    assert!(matches!(error, Error::DeviceRemoved { .. }), "{error}");
 }
 
 #[test]

@@ -408,6 +408,38 @@ fn an_arm_on_a_card_that_is_gone_is_answered_if_there_is_anything_to_poll_or_was
 }
 
 #[test]
+fn a_success_satisfies_no_solicited_arm_on_a_card_that_is_gone_either() {
+    let (card, adapter, cq, _qp, calls) = about_to_go(&[WriteFlags::NONE]);
+    go_away(&card, &adapter);
+    cq.arm(ArmKind::Solicited);
+    adapter.process_events();
+    assert_eq!((calls.count(), drain(&cq).len()), (0, 1));
+    adapter.process_events();
+    assert_eq!(calls.count(), 0);
+}
+
+#[test]
+fn a_command_that_ends_by_the_card_being_gone_ends_behind_the_completions() {
+    let (card, adapter, cq, qp, _) = about_to_go(&[]);
+    card.state().hold_requests = true;
+    qp.take_send_queue().unwrap().write(9, &[], 0, 0, WriteFlags::NONE).unwrap();
+    card.state().hold_commands = true;
+    let (found, looked) = (Arc::new(Mutex::new(None)), cq.clone());
+    let answer = found.clone();
+    let _ = qp
+        .query(move |outcome| {
+            assert!(matches!(outcome, Err(Error::DeviceRemoved { register: "CmdResult" })), "{outcome:?}");
+            *answer.lock().unwrap() = Some(drain(&looked).iter().map(|entry| entry.context).collect::<Vec<_>>());
+        })
+        .unwrap();
+    // Its event is there, and when the results are read the card is gone.
+    card.step();
+    card.state().is_gone = true;
+    adapter.process_events();
+    assert_eq!(*found.lock().unwrap(), Some(vec![9]));
+}
+
+#[test]
 fn the_memory_of_a_region_is_out_of_the_cards_reach_when_its_close_is_told() {
     for is_gone in [false, true] {
         let card = FakeCard::new();
