@@ -87,6 +87,36 @@ fn sixteen_bits_of_a_request_index_wrap() {
 }
 
 #[test]
+fn a_progress_record_is_never_a_lap_old() {
+    // A silent request, then a lap of the 16 bits with completions alone, then silent ones of which nothing comes back.
+    let pair = Pair::new(Options { cq_depth: 512, ..small() });
+    let mut connection = pair.connect(&Link { depth: 512, ..Link::default() });
+    connection.queues[0].write(0, &[], 0, 0, WriteFlags::SILENT_SUCCESS).unwrap();
+    pair.wait_for("the silent request", || (connection.queues[0].free_slots() == 512).then_some(()));
+    let mut next = 1u64;
+    while next < 1 << 16 {
+        let end = (next + 512).min(1 << 16) - 1;
+        for context in next..end {
+            connection.queues[0].write(context, &[], 0, 0, WriteFlags::DEFER).unwrap();
+        }
+        connection.queues[0].write(end, &[], 0, 0, WriteFlags::NONE).unwrap();
+        check_done(&pair.reap(0, (end + 1 - next) as usize, "a queue full of completions"), next..=end);
+        next = end + 1;
+    }
+    pair.world.lose(1, |_| true);
+    for context in 0..512 {
+        connection.queues[0].write(context, &[], 0, 0, WriteFlags::SILENT_SUCCESS).unwrap();
+    }
+    let full = connection.queues[0].write(512, &[], 0, 0, WriteFlags::SILENT_SUCCESS);
+    assert!(matches!(full, Err(Error::QueueFull { .. })), "{full:?}");
+    connection.qps[0].flush();
+    let flushed = pair.reap(0, 512, "what nobody has acknowledged");
+    assert!(flushed.iter().all(|entry| entry.status.raw() == CqeStatus::Flushed as u8));
+    pair.world.lose_none(1);
+    pair.close([connection]);
+}
+
+#[test]
 fn packet_sequence_numbers_wrap_in_the_middle_of_a_message() {
     let mut pair = Pair::new(Options { capture: true, ..small() });
     let psn = [0xFF_FFFE, 0xFF_FFFF];

@@ -212,8 +212,10 @@ pub struct Eqe {
 const _: () = assert!(size_of::<Eqe>() == 32);
 
 /// What the card writes to the progress address of a QP: the free-running index of the oldest
-/// request that is not done, so that silent requests free their slots. It stops before a request
-/// that failed or was flushed: what is behind it is known by completion entries alone.
+/// request that is not done, so that silent requests free their slots. The card writes it when the
+/// last request that is done was silent, and once in 16,384 requests in any case, so it is never a lap
+/// of its 16 bits old. It stops before a request that failed or was flushed: what is behind it is known
+/// by completion entries alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct SqProgress {

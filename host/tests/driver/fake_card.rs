@@ -274,12 +274,13 @@ impl State {
         let wqe: SqWqe = buffer.read(offset).unwrap();
         let more = if has_two_units { buffer.read(offset + 64).unwrap() } else { SqWqeMore::default() };
         self.requests.push((qpn, wqe, more));
-        if status == 0 {
-            // A request that failed holds the record: its context is still needed.
+        let (next, is_signaled) = (index.wrapping_add(1), wqe.flags & wqe_flags::SIGNALED != 0);
+        // A request that failed holds the record: its context is still needed.
+        if status == 0 && (!is_signaled || (index ^ next) >> 14 & 1 == 1) {
             let (buffer, offset) = self.at(context.progress_address.get());
-            buffer.write(offset, &SqProgress { consumer: u32::from(index.wrapping_add(1)).into() }).unwrap();
+            buffer.write(offset, &SqProgress { consumer: u32::from(next).into() }).unwrap();
         }
-        if status != 0 || wqe.flags & wqe_flags::SIGNALED != 0 {
+        if status != 0 || is_signaled {
             let cqe = Cqe { qpn: qpn.into(), wqe_index: index.into(), status, opcode: wqe.opcode, syndrome, ..Cqe::default() };
             self.cqe(context.send_cqn.get().into(), cqe);
         }

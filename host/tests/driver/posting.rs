@@ -318,6 +318,25 @@ fn a_slot_is_free_only_when_its_place_in_the_cq_is() {
 }
 
 #[test]
+fn a_progress_record_of_an_earlier_time_frees_nothing() {
+    let mut bench = Bench::new(64);
+    post(&mut bench, 0, SILENT).unwrap();
+    // A lap of the 16 bits of a request's index, with completions alone.
+    for context in 1..1 << 16 {
+        post(&mut bench, context, WriteFlags::NONE).unwrap();
+        if context % 64 == 0 {
+            bench.drain();
+        }
+    }
+    bench.drain();
+    bench.card.state().hold_requests = true;
+    for context in 0..64 {
+        post(&mut bench, context, SILENT).unwrap();
+    }
+    assert!(matches!(post(&mut bench, 64, SILENT), Err(Error::QueueFull { depth: 64, .. })));
+}
+
+#[test]
 fn a_post_does_not_wait_for_who_polls() {
     let options = QpOptions { receive_depth: 4, inline_bytes: 32, ..QpOptions::sender(8) };
     let Bench { card, cq, qp, mut sq, .. } = Bench::with_options(options, 16);

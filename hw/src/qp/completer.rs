@@ -8,7 +8,7 @@
 //! | `flush` | sink | queue pairs of which everything posted is to be flushed |
 //! | `producer`, `is_dead` | in | of queue pair `look_qpn`: how far to flush, as of one clock ago, and whether at all |
 //! | `cqe` | source | completions |
-//! | `progress` | source | send queues whose last done requests were silent |
+//! | `progress` | source | send queues whose last done requests were silent, and each queue every 16,384 requests |
 //! | `restart` | source | where a queue pair whose time is up begins to send again |
 //! | `retired` | out | each request that is done, at once |
 //! | `unacked` | out | each change of an oldest unacknowledged PSN |
@@ -176,6 +176,9 @@ pub struct Completer {
     is_late: Signal<Local, Bit>,
     is_given_up: Signal<Local, Bit>,
     prompts: Signal<Local, Bit>,
+    index_before: Signal<Local, Bits<16>>,
+    passed: Signal<Local, Bits<16>>,
+    tells: Signal<Local, Bit>,
     is_rnr: Signal<Local, Bit>,
     is_fatal_nak: Signal<Local, Bit>,
     behind_psn: Signal<Local, Bits<24>>,
@@ -294,6 +297,9 @@ impl Default for Completer {
             is_late: Default::default(),
             is_given_up: Default::default(),
             prompts: Default::default(),
+            index_before: Default::default(),
+            passed: Default::default(),
+            tells: Default::default(),
             is_rnr: Default::default(),
             is_fatal_nak: Default::default(),
             behind_psn: Default::default(),
@@ -487,6 +493,10 @@ impl Logic for Completer {
         self.done_data.next.is_dead = self.loaded.val().is_dead | self.has_died.q.val() | self.is_flush.q.val();
         self.done_data.next.is_prompted = self.loaded.val().is_prompted | self.has_prompted.q.val();
         self.prompts.next = self.issued_now.val().is_unasked & !self.loaded.val().is_prompted;
+        // The record is written for silent requests, and each 16,384 requests at least: its 16 bits must not be a lap old.
+        self.index_before.next = self.loaded.val().index;
+        self.passed.next = self.index_before.val() ^ self.index.q.val();
+        self.tells.next = self.is_silent.q.val() | (self.passed.val().get_bit(14) & !self.has_died.q.val() & !self.is_flush.q.val());
 
         match self.state.q.val() {
             State::Clear => {
@@ -615,8 +625,8 @@ impl Logic for Completer {
                 }
             }
             State::Store => {
-                if self.progresses.fill.ready.val() | !self.is_silent.q.val() {
-                    self.progresses.fill.valid.next = self.is_silent.q.val();
+                if self.progresses.fill.ready.val() | !self.tells.val() {
+                    self.progresses.fill.valid.next = self.tells.val();
                     self.write_done.next = true;
                     self.state.d.next = State::Idle;
                     if self.has_died.q.val() {
