@@ -1677,7 +1677,7 @@ fn write_56_works_many_times_and_for_long() {
 
 /// As often as the user-mode test `ndmw` does it: the 16-bit index of requests goes around 122 times.
 #[test]
-#[ignore = "takes an hour; run it alone with -- --ignored"]
+#[ignore = "takes up to half an hour; run it alone with -- --ignored"]
 fn write_56_works_eight_million_times() {
     works_many_times(8_000_000);
 }
