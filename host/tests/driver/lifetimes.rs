@@ -439,18 +439,24 @@ fn a_command_that_ends_by_the_card_being_gone_ends_behind_the_completions() {
     assert_eq!(*found.lock().unwrap(), Some(vec![9]));
 }
 
+/// A region over memory of `bytes`, and the bus address at which that is mapped.
+fn mapped_region(bytes: &mut [u8]) -> (Arc<FakeCard>, Arc<Adapter>, Arc<Mr>, u64) {
+    let card = FakeCard::new();
+    let adapter = Adapter::open(card.clone(), config()).unwrap();
+    let pd = Pd::create(&adapter).unwrap();
+    let ptr = std::ptr::NonNull::new(bytes.as_mut_ptr()).unwrap();
+    // SAFETY: the card of these tests touches no memory of a region.
+    let memory = unsafe { DmaBuffer::map(card.clone(), ptr, bytes.len()) }.unwrap();
+    let iova = memory.iova();
+    let mr = Mr::register_blocking(&pd, memory, access::REMOTE_WRITE).unwrap();
+    (card, adapter, mr, iova)
+}
+
 #[test]
 fn the_memory_of_a_region_is_out_of_the_cards_reach_when_its_close_is_told() {
     for is_gone in [false, true] {
-        let card = FakeCard::new();
-        let adapter = Adapter::open(card.clone(), config()).unwrap();
-        let pd = Pd::create(&adapter).unwrap();
-        let mut bytes = vec![0u8; 4096];
-        let ptr = std::ptr::NonNull::new(bytes.as_mut_ptr()).unwrap();
-        // SAFETY: the card of this test touches no memory of a region.
-        let memory = unsafe { DmaBuffer::map(card.clone(), ptr, bytes.len()) }.unwrap();
-        let iova = memory.iova();
-        let mr = Mr::register_blocking(&pd, memory, access::REMOTE_WRITE).unwrap();
+        let mut bytes = vec![0; 4096];
+        let (card, adapter, mr, iova) = mapped_region(&mut bytes);
         if is_gone {
             go_away(&card, &adapter);
         }
@@ -464,15 +470,8 @@ fn the_memory_of_a_region_is_out_of_the_cards_reach_when_its_close_is_told() {
 
 #[test]
 fn a_region_that_the_card_does_not_give_up_loses_its_memory_all_the_same() {
-    let card = FakeCard::new();
-    let adapter = Adapter::open(card.clone(), config()).unwrap();
-    let pd = Pd::create(&adapter).unwrap();
-    let mut bytes = vec![0u8; 4096];
-    let ptr = std::ptr::NonNull::new(bytes.as_mut_ptr()).unwrap();
-    // SAFETY: the card of this test touches no memory of a region.
-    let memory = unsafe { DmaBuffer::map(card.clone(), ptr, bytes.len()) }.unwrap();
-    let iova = memory.iova();
-    let mr = Mr::register_blocking(&pd, memory, access::REMOTE_WRITE).unwrap();
+    let mut bytes = vec![0; 4096];
+    let (card, adapter, mr, iova) = mapped_region(&mut bytes);
     card.state().refuse.push_back(3);
     mr.close_blocking().unwrap();
     // Its owner does with it what he likes from here on.
