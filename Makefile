@@ -8,12 +8,13 @@ CORE := build/verilog/verbena_core.v
 BLOCKS ?= icrc icrc_check rotate shifter
 SEEDS ?= 1 2 3
 
-.PHONY: help demo test bench synth route docs verilog lint setup clean
+.PHONY: help demo test test-long bench synth route docs verilog lint setup clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo 'make demo [FILE=path]  send a file through two simulated cards and a 100 Gb/s link'
-	@echo 'make test              all tests'
+	@echo 'make test              all tests, but for those that take too long for each time'
+	@echo 'make test-long         those: eight million writes, up to half an hour'
 	@echo 'make bench             goodput and latency against the limits of wire and PCIe'
 	@echo 'make synth             map the core for UltraScale+ with Yosys: size, path lengths, checks'
 	@echo 'make route             route some blocks alone for an Artix-7 (as root, or with NEXTPNR)'
@@ -39,6 +40,9 @@ bench: setup
 test: setup
 	ci/test.sh
 	ci/docs.sh
+
+test-long: setup
+	cargo test --release -p verbena-tests --test ndk_write -- --ignored --nocapture
 
 verilog: setup
 	@mkdir -p $(dir $(CORE))

@@ -1675,9 +1675,10 @@ fn write_56_works_many_times_and_for_long() {
     works_many_times(20_000);
 }
 
-/// As often as the user-mode test `ndmw` does it: the 16-bit index of requests goes around 122 times.
+/// As often as the user-mode test `ndmw` does it: the 16-bit index of requests goes around 122 times. Not by default: it takes up to half an
+/// hour.
 #[test]
-#[ignore = "takes up to half an hour; run it alone with -- --ignored"]
+#[ignore = "takes up to half an hour: make test-long"]
 fn write_56_works_eight_million_times() {
     works_many_times(8_000_000);
 }
