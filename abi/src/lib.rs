@@ -25,4 +25,4 @@ pub mod stages;
 pub mod wire;
 
 /// Version of everything in this crate. The driver refuses a card with another major number.
-pub const ABI_VERSION: (u16, u16) = (1, 2);
+pub const ABI_VERSION: (u16, u16) = (1, 3);

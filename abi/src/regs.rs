@@ -283,6 +283,11 @@ registers! {
             /// Count.
             [31:0] COUNT,
         }
+        /// Counters of 64 bits since reset, two registers each, the low word first. In the order of [`WideCounter`].
+        WideCounters @ 0x0180 [2 * WideCounter::COUNT as u32], Ro, reset 0, {
+            /// Half of a count.
+            [31:0] WORD,
+        }
         /// Clocks in which a stage moves something; they wrap. In the order of [`Stage`].
         StageBeats @ 0x0200 [Stage::COUNT as u32], Ro, reset 0, {
             /// Count.
@@ -323,80 +328,100 @@ registers! {
 }
 
 macro_rules! counters {
-    ($( $(#[doc = $doc:literal])+ $name:ident, )*) => {
-        /// What the card counts, in the order of the `Counters` registers.
+    ($(#[doc = $edoc:literal])+ $counter:ident in $registers:ident, $bytes:literal bytes {
+        $( $(#[doc = $doc:literal])+ $name:ident, )*
+    }) => {
+        $(#[doc = $edoc])+
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u32)]
-        pub enum Counter { $( $(#[doc = $doc])+ $name, )* }
-        impl Counter {
+        pub enum $counter { $( $(#[doc = $doc])+ $name, )* }
+        impl $counter {
             /// All of them, with what they mean.
-            pub const ALL: &'static [(Counter, &'static str, &'static str)] =
-                &[ $( (Counter::$name, stringify!($name), concat!($($doc),+)), )* ];
+            pub const ALL: &'static [($counter, &'static str, &'static str)] =
+                &[ $( ($counter::$name, stringify!($name), concat!($($doc),+)), )* ];
             /// How many there are.
             pub const COUNT: usize = Self::ALL.len();
             /// Returns the byte offset of the counter in BAR0.
-            pub const fn offset(self) -> u32 { Counters::OFFSET + 4 * self as u32 }
+            pub const fn offset(self) -> u32 { $registers::OFFSET + $bytes * self as u32 }
         }
     };
 }
 
 counters! {
-    /// Frames from the MAC.
-    RxFrames,
-    /// Frames that parser and ICRC check let through.
-    RxAccepted,
-    /// Frames dropped because the MAC marked them bad.
-    RxBadFrame,
-    /// Frames dropped because they are not RoCEv2 or not for this station.
-    RxNotOurs,
-    /// Frames dropped because a header or a length is malformed.
-    RxMalformed,
-    /// Frames dropped because opcode, version or P_Key is not supported.
-    RxUnsupported,
-    /// Frames dropped because the ICRC is wrong.
-    RxBadIcrc,
-    /// Frames dropped because the receive buffer was full.
-    RxOverflow,
-    /// Packets dropped because their QP does not exist, is not ready or has another peer.
-    RxNoQp,
-    /// Packets of an operation that this build does not execute.
-    RxNotExecuted,
-    /// Request packets executed.
-    RxRequests,
-    /// Duplicate request packets.
-    RxDuplicates,
-    /// Request packets ahead of the expected PSN.
-    RxOutOfOrder,
-    /// Acknowledgements taken by the requester.
-    RxAcks,
-    /// NAKs taken by the requester.
-    RxNaks,
-    /// Acknowledgements that fit no outstanding request.
-    RxGhostAcks,
-    /// Packets sent.
-    TxPackets,
-    /// Acknowledgements and NAKs sent.
-    TxAcks,
-    /// NAKs sent.
-    TxNaks,
-    /// Send requests fetched.
-    WqesFetched,
-    /// Send requests refused: malformed entry or local key error.
-    WqesRefused,
-    /// Completion entries written.
-    Cqes,
-    /// Event entries written.
-    Eqes,
-    /// Completions or events lost because their queue was full.
-    QueueOverruns,
-    /// Doorbells dropped: unknown queue or an index that cannot be.
-    BadDoorbells,
-    /// Commands refused, and `CmdGo` written while busy.
-    BadCommands,
-    /// Host memory accesses that came back with an error response.
-    DmaErrors,
-    /// Times that a QP began to send again because no acknowledgement came in time.
-    AckTimeouts,
+    /// What the card counts, in the order of the `Counters` registers.
+    Counter in Counters, 4 bytes {
+        /// Frames from the MAC.
+        RxFrames,
+        /// Frames that parser and ICRC check let through, and for which there was room.
+        RxAccepted,
+        /// Frames dropped because the MAC marked them bad.
+        RxBadFrame,
+        /// Frames dropped because they are not RoCEv2 or not for this station.
+        RxNotOurs,
+        /// Frames dropped because a header or a length is malformed.
+        RxMalformed,
+        /// Frames dropped because opcode, version or P_Key is not supported.
+        RxUnsupported,
+        /// Frames dropped because the ICRC is wrong.
+        RxBadIcrc,
+        /// Frames dropped because the receive buffer was full.
+        RxOverflow,
+        /// Packets dropped because their QP does not exist, is not ready or has another peer.
+        RxNoQp,
+        /// Packets of an operation that this build does not execute.
+        RxNotExecuted,
+        /// Request packets executed.
+        RxRequests,
+        /// Duplicate request packets.
+        RxDuplicates,
+        /// Request packets ahead of the expected PSN.
+        RxOutOfOrder,
+        /// Acknowledgements taken by the requester.
+        RxAcks,
+        /// NAKs taken by the requester.
+        RxNaks,
+        /// Acknowledgements that fit no outstanding request.
+        RxGhostAcks,
+        /// Packets sent.
+        TxPackets,
+        /// Acknowledgements and NAKs sent.
+        TxAcks,
+        /// NAKs sent.
+        TxNaks,
+        /// Send requests fetched.
+        WqesFetched,
+        /// Send requests refused: malformed entry or local key error.
+        WqesRefused,
+        /// Completion entries written.
+        Cqes,
+        /// Event entries written.
+        Eqes,
+        /// Completions or events lost because their queue was full.
+        QueueOverruns,
+        /// Doorbells dropped: unknown queue or an index that cannot be.
+        BadDoorbells,
+        /// Commands refused, and `CmdGo` written while busy.
+        BadCommands,
+        /// Host memory accesses that came back with an error response.
+        DmaErrors,
+        /// Times that a QP began to send again because no acknowledgement came in time.
+        AckTimeouts,
+    }
+}
+
+counters! {
+    /// What the card counts in 64 bits, in the order of the `WideCounters` registers: the traffic of RDMA. Since interface 1.3. An octet is a byte of a
+    /// frame as the MAC has it, headers included, preamble and FCS not. The names are those of `NDIS_NDK_PERFORMANCE_COUNTERS`.
+    WideCounter in WideCounters, 8 bytes {
+        /// Octets of the frames of [`Counter::RxAccepted`]. One of more than 16384 counts as 16321 to 16384.
+        RdmaInOctets,
+        /// Octets of the frames sent.
+        RdmaOutOctets,
+        /// Frames of [`Counter::RxAccepted`].
+        RdmaInFrames,
+        /// Frames sent, those of [`Counter::TxPackets`].
+        RdmaOutFrames,
+    }
 }
 
 /// Offset of doorbell page 0.

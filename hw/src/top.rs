@@ -175,6 +175,7 @@ pub struct Core {
     both_take: Signal<Local, Bit>,
     report: Signal<Local, RxReport>,
     verdict: Signal<Local, Bits<3>>,
+    sent: Signal<Local, Beat>,
     pulses: Signal<Local, Pulses>,
     stage_valid: Signal<Local, Stages>,
     stage_ready: Signal<Local, Stages>,
@@ -274,6 +275,7 @@ impl Default for Core {
             both_take: Default::default(),
             report: Default::default(),
             verdict: Default::default(),
+            sent: Default::default(),
             pulses: Default::default(),
             stage_valid: Default::default(),
             stage_ready: Default::default(),
@@ -504,6 +506,16 @@ impl Logic for Core {
         self.pulses.next.dma_errors = self.dma.read_error.val() | self.dma.write_error.val();
         self.pulses.next.ack_timeouts = self.requester.count_restart.val();
         self.control.pulses.next = self.pulses.val().into();
+        self.control.rx_bytes.next = 0.into();
+        if self.front.report_valid.val() & (self.verdict.val() == self.accepted.val()) {
+            self.control.rx_bytes.next = self.report.val().frame_len;
+        }
+        self.sent.next = self.tx.beat.data.val();
+        self.control.tx_last.next = self.sent.val().last;
+        self.control.tx_bytes.next = 0.into();
+        if self.tx.beat.valid.val() & self.mac_out.beat.ready.val() {
+            self.control.tx_bytes.next = self.sent.val().bytes;
+        }
         self.control.dma_error.next = self.dma.read_error.val() | self.dma.write_error.val();
 
         // Stages: the source's valid, the sink's ready.

@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use syn::{Expr, Item};
 use verbena_abi::regs::{
-    Access, ArmKind, Counter, Counters, Doorbell, RegisterInfo, BAR0, BAR0_ADDR_BITS, CQ_INDEX_BITS, DOORBELL_BASE, DOORBELL_PAGE,
+    Access, ArmKind, Counter, Counters, Doorbell, RegisterInfo, WideCounter, BAR0, BAR0_ADDR_BITS, CQ_INDEX_BITS, DOORBELL_BASE,
+    DOORBELL_PAGE,
 };
 use verbena_abi::stages::Stage;
 use verbena_abi::ABI_VERSION;
@@ -70,6 +71,14 @@ pub fn page() -> Result<String, Failure> {
         writeln!(out, "| {:#06x} | {} | `{name}` | {} |", counter.offset(), *counter as u32, plain(doc)).expect("a string grows");
     }
     debug_assert_eq!(Counter::COUNT, BAR0.iter().find(|register| register.offset == Counters::OFFSET).map_or(0, |r| r.count as usize));
+    out += "\n## Counters of 64 bits\n\nEach counts from the reset on, since interface 1.3. To read one that counts meanwhile, read the high word, the low word and the high \
+            word again, until the high words agree. An octet is a byte of a frame as the MAC has it, headers included, \
+            preamble and FCS not.\n\n\
+            | low word | high word | number | counter | counts |\n|---|---|---|---|---|\n";
+    for (counter, name, doc) in WideCounter::ALL {
+        let (low, high) = (counter.offset(), counter.offset() + 4);
+        writeln!(out, "| {low:#06x} | {high:#06x} | {} | `{name}` | {} |", *counter as u32, plain(doc)).expect("a string grows");
+    }
     write!(
         out,
         "\n## Stages\n\nStreams between blocks, in the order in which a write walks through the card. A beat is a clock in which a stream moves something, a stall \
@@ -185,6 +194,9 @@ mod tests {
             assert!(page.contains(&format!("\n### {}\n", register.name)), "{}", register.name);
         }
         for (_, name, _) in Counter::ALL {
+            assert!(page.contains(&format!("| `{name}` |")), "{name}");
+        }
+        for (_, name, _) in WideCounter::ALL {
             assert!(page.contains(&format!("| `{name}` |")), "{name}");
         }
         for (_, name, _) in Stage::ALL {

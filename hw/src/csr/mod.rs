@@ -8,11 +8,12 @@
 //! | `ready`, `tables_ready` | out, in | `Status.READY`; all tables outside this block are cleared |
 //! | `pulses`, `dma_error` | in | what the rest of the card counts; bits of this block's own counters may be used too |
 //! | `stage_valid`, `stage_ready` | in | the streams of the stages, see [`StageCounters`] |
+//! | `rx_bytes`, `tx_bytes`, `tx_last` | in | traffic, see [`TrafficCounters`] |
 //! | `qp_write` to `q_cq_overrun` | in, out | see [`CommandProcessor`] |
 //! | `event_out` | source | events of commands |
 //!
 //! It only wires. A BAR0 write goes to the doorbells if its page is not one of the first 16, else to the
-//! registers. Latencies and limits stand with the five blocks. A pulse from outside in the same clock as one of
+//! registers. Latencies and limits stand with the six blocks. A pulse from outside in the same clock as one of
 //! this block's own for the same counter counts once.
 
 mod arguments;
@@ -22,6 +23,7 @@ mod doorbell;
 mod registers;
 mod stages;
 mod tally;
+mod traffic;
 
 pub use arguments::Arguments;
 pub use axil::AxiLite;
@@ -30,6 +32,7 @@ pub use doorbell::Doorbell;
 pub use registers::Registers;
 pub use stages::StageCounters;
 pub use tally::Tally;
+pub use traffic::TrafficCounters;
 
 use rust_hdl::prelude::*;
 use verbena_abi::regs::{Counter, BAR0_ADDR_BITS};
@@ -77,6 +80,9 @@ pub struct ControlPlane {
     pub pulses: Signal<In, Bits<28>>,
     pub stage_valid: Signal<In, Bits<30>>,
     pub stage_ready: Signal<In, Bits<30>>,
+    pub rx_bytes: Signal<In, Bits<15>>,
+    pub tx_bytes: Signal<In, Bits<7>>,
+    pub tx_last: Signal<In, Bit>,
     pub ready: Signal<Out, Bit>,
     pub qp_write: Signal<Out, QpWrite>,
     pub mr_write: Signal<Out, MrWrite>,
@@ -108,6 +114,7 @@ pub struct ControlPlane {
     doorbell: Doorbell,
     registers: Registers,
     stages: StageCounters,
+    traffic: TrafficCounters,
     command: CommandProcessor,
     offset: Signal<Local, BarOffset>,
     is_bell: Signal<Local, Bit>,
@@ -159,6 +166,9 @@ impl Default for ControlPlane {
             pulses: Default::default(),
             stage_valid: Default::default(),
             stage_ready: Default::default(),
+            rx_bytes: Default::default(),
+            tx_bytes: Default::default(),
+            tx_last: Default::default(),
             ready: Default::default(),
             qp_write: Default::default(),
             mr_write: Default::default(),
@@ -189,6 +199,7 @@ impl Default for ControlPlane {
             doorbell: Default::default(),
             registers: Default::default(),
             stages: Default::default(),
+            traffic: Default::default(),
             command: Default::default(),
             offset: Default::default(),
             is_bell: Default::default(),
@@ -206,11 +217,12 @@ impl Default for ControlPlane {
 impl Logic for ControlPlane {
     #[hdl_gen]
     fn update(&mut self) {
-        clock!(self, clock, axil, doorbell, registers, stages, command);
+        clock!(self, clock, axil, doorbell, registers, stages, traffic, command);
         self.axil.reset.next = self.reset.val();
         self.doorbell.reset.next = self.reset.val();
         self.registers.reset.next = self.reset.val();
         self.stages.reset.next = self.reset.val();
+        self.traffic.reset.next = self.reset.val();
         self.command.reset.next = self.reset.val();
 
         self.axil.s_axil_awaddr.next = self.s_axil_awaddr.val();
@@ -281,6 +293,12 @@ impl Logic for ControlPlane {
         self.stages.read_address.next = self.registers.stage_address.val();
         self.registers.stage_value.next = self.stages.read_value.val();
         self.registers.clocks.next = self.stages.clocks.val();
+
+        self.traffic.rx_bytes.next = self.rx_bytes.val();
+        self.traffic.tx_bytes.next = self.tx_bytes.val();
+        self.traffic.tx_last.next = self.tx_last.val();
+        self.traffic.read_address.next = self.registers.traffic_address.val();
+        self.registers.traffic_value.next = self.traffic.read_value.val();
 
         self.command.go.next = self.registers.go.val();
         self.command.opcode.next = self.registers.go_opcode.val();
@@ -508,6 +526,21 @@ mod tests {
             let (stage, is_stalls) = (index / 2, index % 2 == 1);
             let expected = if (stage % 2 == 1) == is_stalls { clocks } else { 0 };
             assert_eq!(run.read(offset) - before, expected, "stage {stage}, stalls {is_stalls}");
+        }
+        run.bench.finish();
+    }
+
+    #[test]
+    fn traffic_is_counted_and_read_over_the_bar() {
+        let mut run = Run::new("control_traffic");
+        for (rx, tx, last) in [(62u64, 64u64, false), (0, 18, true), (4_170, 64, true), (1, 0, true)] {
+            (run.bench.uut.rx_bytes.next, run.bench.uut.tx_bytes.next, run.bench.uut.tx_last.next) = (rx.into(), tx.into(), last);
+            run.step();
+        }
+        (run.bench.uut.rx_bytes.next, run.bench.uut.tx_bytes.next) = (0u64.into(), 0u64.into());
+        let expected = [4_233, 146, 3, 2];
+        for ((counter, name, _), expected) in regs::WideCounter::ALL.iter().zip(expected) {
+            assert_eq!((run.read(counter.offset()), run.read(counter.offset() + 4)), (expected, 0), "{name}");
         }
         run.bench.finish();
     }

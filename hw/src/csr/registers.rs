@@ -11,6 +11,7 @@
 //! | `pulses` | in | bit n adds 1 to counter n, in the order of [`Counter`] |
 //! | `stage_hold`, `clocks` | out, in | `StageControl.HOLD`, `Clocks` |
 //! | `stage_address`, `stage_value` | out, in | a word of `StageBeats` (0 to 31) or `StageStalls` (32 to 63), one clock later |
+//! | `traffic_address`, `traffic_value` | out, in | a word of `WideCounters`, one clock later |
 //! | `go`, `go_opcode`, `go_tag` | out | one clock for a write to `CmdGo` |
 //! | `window_address`, `window_data` | in, out | a word of `CmdArgs`, in the same clock |
 //! | `busy`, `code`, `done_tag` | in | `CmdStatus` |
@@ -63,6 +64,8 @@ pub struct Registers {
     pub clocks: Signal<In, Bits<32>>,
     pub stage_address: Signal<Out, Bits<6>>,
     pub stage_value: Signal<In, Bits<32>>,
+    pub traffic_address: Signal<Out, Bits<3>>,
+    pub traffic_value: Signal<In, Bits<32>>,
     pub go: Signal<Out, Bit>,
     pub go_opcode: Signal<Out, Bits<8>>,
     pub go_tag: Signal<Out, Bits<16>>,
@@ -118,12 +121,14 @@ pub struct Registers {
     is_args: DFF<Bit>,
     is_sum: DFF<Bit>,
     is_stage: DFF<Bit>,
+    is_traffic: DFF<Bit>,
     is_result: DFF<Bit>,
     status_word: Constant<Bits<14>>,
     clocks_word: Constant<Bits<14>>,
     command_status_word: Constant<Bits<14>>,
     counters_page: Constant<Bits<9>>,
     stages_page: Constant<Bits<8>>,
+    traffic_page: Constant<Bits<11>>,
     results_page: Constant<Bits<11>>,
     answer: DFF<Bits<32>>,
 }
@@ -179,6 +184,8 @@ impl Default for Registers {
             clocks: Default::default(),
             stage_address: Default::default(),
             stage_value: Default::default(),
+            traffic_address: Default::default(),
+            traffic_value: Default::default(),
             go: Default::default(),
             go_opcode: Default::default(),
             go_tag: Default::default(),
@@ -229,12 +236,14 @@ impl Default for Registers {
             is_args: Default::default(),
             is_sum: Default::default(),
             is_stage: Default::default(),
+            is_traffic: Default::default(),
             is_result: Default::default(),
             status_word: word(regs::Status::OFFSET),
             clocks_word: word(regs::Clocks::OFFSET),
             command_status_word: word(regs::CmdStatus::OFFSET),
             counters_page: Constant::new((regs::Counters::OFFSET / 128).to_bits()),
             stages_page: Constant::new((regs::StageBeats::OFFSET / 256).to_bits()),
+            traffic_page: Constant::new((regs::WideCounters::OFFSET / 32).to_bits()),
             results_page: Constant::new((regs::CmdResult::OFFSET / 32).to_bits()),
             answer: Default::default(),
         }
@@ -246,7 +255,7 @@ impl Logic for Registers {
     fn update(&mut self) {
         dff_setup!(self, clock, restarts, goes, opcode, tag, clear_index, has_dma_error);
         dff_setup!(self, clock, address, is_below, fixed, kept, window_read, sum_read, result_read);
-        dff_setup!(self, clock, is_args, is_sum, is_stage, is_result, answer);
+        dff_setup!(self, clock, is_args, is_sum, is_stage, is_traffic, is_result, answer);
         clock!(self, clock, window, window_copy, results, counters);
         self.counters.reset.next = self.reset.val();
         for i in 0_usize..12 {
@@ -332,11 +341,13 @@ impl Logic for Registers {
         self.counters.read_address.next = self.address.q.val().get_bits::<5>(0);
         self.sum_read.d.next = self.counters.read_data.val();
         self.stage_address.next = self.address.q.val().get_bits::<6>(0);
+        self.traffic_address.next = self.address.q.val().get_bits::<3>(0);
         self.results.read_address.next = self.address.q.val().get_bits::<3>(0);
         self.result_read.d.next = self.results.read_data.val();
         self.is_args.d.next = self.is_clear.val() & (self.address.q.val().get_bits::<9>(5) == self.args_page.val());
         self.is_sum.d.next = self.counters.ready.val() & (self.address.q.val().get_bits::<9>(5) == self.counters_page.val());
         self.is_stage.d.next = self.address.q.val().get_bits::<8>(6) == self.stages_page.val();
+        self.is_traffic.d.next = self.address.q.val().get_bits::<11>(3) == self.traffic_page.val();
         self.is_result.d.next = self.is_clear.val() & (self.address.q.val().get_bits::<11>(3) == self.results_page.val());
         self.fixed.d.next = 0.into();
         for i in 0_usize..14 {
@@ -372,6 +383,9 @@ impl Logic for Registers {
             }
             if self.is_stage.q.val() {
                 self.answer.d.next = self.stage_value.val();
+            }
+            if self.is_traffic.q.val() {
+                self.answer.d.next = self.traffic_value.val();
             }
             if self.is_result.q.val() {
                 self.answer.d.next = self.result_read.q.val();

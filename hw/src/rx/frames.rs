@@ -108,7 +108,9 @@ pub const UNKNOWN: u64 = 0xFFFF;
 
 /// What the front must report of a frame; also where the payload of an accepted one lies.
 pub fn model(frame: &[u8], is_bad: bool, promiscuous: bool) -> (RxReport, usize, usize) {
-    let mut report = RxReport::default();
+    // The number of its last beat stays at 255.
+    let frame_len = if frame.len() > 16_384 { 16_321 + (frame.len() - 1) % 64 } else { frame.len() };
+    let mut report = RxReport { frame_len: frame_len.to_bits(), ..Default::default() };
     let verdict = |report: RxReport, verdict: RxVerdict| (RxReport { verdict: (verdict as u8).to_bits(), ..report }, 0, 0);
     let mut padded = frame.to_vec();
     padded.resize(frame.len().max(128), 0);
@@ -192,11 +194,12 @@ pub fn essence(mut report: RxReport) -> RxReport {
     let verdict = report.verdict.to_u64();
     if verdict == 3 {
         // Header fields may lie behind the frame's end, but what is there and how long is told.
-        let RxReport { verdict, is_roce, has_reth, has_aeth, has_imm, payload_len, .. } = report;
-        return RxReport { verdict, is_roce, has_reth, has_aeth, has_imm, payload_len, ..Default::default() };
+        let RxReport { verdict, is_roce, has_reth, has_aeth, has_imm, payload_len, frame_len, .. } = report;
+        return RxReport { verdict, is_roce, has_reth, has_aeth, has_imm, payload_len, frame_len, ..Default::default() };
     }
     if verdict == 1 || verdict == 2 {
-        return RxReport { verdict: report.verdict, is_roce: report.is_roce, ..Default::default() };
+        let RxReport { verdict, is_roce, frame_len, .. } = report;
+        return RxReport { verdict, is_roce, frame_len, ..Default::default() };
     }
     if !report.has_reth {
         (report.va, report.rkey, report.dma_len) = Default::default();
@@ -316,6 +319,7 @@ pub fn report(verdict: RxVerdict, fields: &RxFields, checks: &RxChecks, icrc_ok:
         has_imm: fields.has_imm && checks.has_extension,
         imm: fields.imm,
         payload_len: checks.payload_len,
+        frame_len: checks.frame_len,
         ipv6: fields.ipv6,
         vlan: fields.vlan,
         sport: fields.sport,

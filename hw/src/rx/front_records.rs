@@ -101,6 +101,8 @@ pub struct RxChecks {
     pub skip: Bit,
     /// Beats up to the end of the payload; 0 without payload.
     pub needed: Bits<7>,
+    /// Bytes of the whole frame. With more than 16384 it is 16321 to 16384, by its last beat.
+    pub frame_len: Bits<15>,
 }
 
 /// What the receive front found in a frame. Fields behind a `has_` bit count only with it, and all
@@ -161,4 +163,6 @@ pub struct RxReport {
     pub vlan: Bit,
     /// UDP source port.
     pub sport: Bits<16>,
+    /// Bytes of the frame, see [`RxChecks::frame_len`].
+    pub frame_len: Bits<15>,
 }

@@ -5,7 +5,7 @@
 //! | `clk` `rst` | in | clock, synchronous active-high reset |
 //! | `s_axis_rx_*` | AXI4-Stream sink | frames without FCS, as in [`super::front::RxFront`] |
 //! | `cfg_*` | in | addresses of this station |
-//! | `rep_*` | out | [`super::front_records::RxReport`], one for each frame, in the one clock that `rep_valid` is high |
+//! | `rep_*` | out | [`super::front_records::RxReport`] without the length of the frame, one for each, in the one clock that `rep_valid` is high |
 //!
 //! Heads and payload lines are taken and dropped inside, so nothing overflows. Throughput: one beat every clock; a
 //! report comes 12 clocks after the last beat.

@@ -192,6 +192,7 @@ impl Logic for RxJudge {
         self.report10.d.next.ipv6 = self.fields.val().ipv6;
         self.report10.d.next.vlan = self.fields.val().vlan;
         self.report10.d.next.sport = self.fields.val().sport;
+        self.report10.d.next.frame_len = self.checks.val().frame_len;
         self.report11.d.next = self.report10.q.val();
         self.valid11.d.next = self.valids.q.val().get_bit(7) & self.lasts.q.val().get_bit(7);
         self.report12.d.next = self.report11.q.val();

@@ -142,6 +142,8 @@ pub struct RxParse {
     needed9: DFF<Bits<7>>,
     has_extension9: DFF<Bit>,
     last_line: Signal<Local, Bits<7>>,
+    bytes6: Signal<Local, Bits<15>>,
+    bytes_carry: Delay<Bits<15>>,
 
     twenty: Constant<Bits<16>>,
     l4_v4: Constant<Bits<8>>,
@@ -273,6 +275,8 @@ impl Default for RxParse {
             needed9: Default::default(),
             has_extension9: Default::default(),
             last_line: Default::default(),
+            bytes6: Default::default(),
+            bytes_carry: Delay::new(3),
             twenty: Constant::new(20u8.to_bits()),
             l4_v4: Constant::new(34u8.to_bits()),
             l4_v4_vlan: Constant::new(38u8.to_bits()),
@@ -297,7 +301,7 @@ impl Logic for RxParse {
         dff_setup!(self, clock, roce8, ours8, bad8, unsupported8, has_payload8, length8, start8, last_byte8);
         dff_setup!(self, clock, headers6, total6, has_extension7, has_extension8, has_extension9);
         dff_setup!(self, clock, roce9, ours9, bad9, unsupported9, skip9, length9, offset9, needed9);
-        clock!(self, clock, carry);
+        clock!(self, clock, carry, bytes_carry);
 
         // Stage 3: the first two beats of the frame, and its bytes so far.
         self.data.next = self.beat.val().data;
@@ -500,6 +504,8 @@ impl Logic for RxParse {
         self.overhead6.d.next = self.fixed.val() + self.extension5.q.val() + bit_cast::<6, 2>(self.pad5.q.val());
         self.headers6.d.next = self.fixed.val() + self.extension5.q.val();
         self.total6.d.next = self.total5.q.val();
+        self.bytes6.next = self.total6.q.val().get_bits::<15>(0);
+        self.bytes_carry.fill.next = self.bytes6.val();
         self.start6.d.next = self.l4_start5.q.val() + self.bth_end.val() + bit_cast::<8, 6>(self.extension5.q.val());
 
         // Stage 7: the payload's length, with the borrow on top.
@@ -554,6 +560,7 @@ impl Logic for RxParse {
         self.checks.next.offset = self.offset9.q.val();
         self.checks.next.skip = self.skip9.q.val();
         self.checks.next.needed = self.needed9.q.val();
+        self.checks.next.frame_len = self.bytes_carry.drain.val();
     }
 }
 

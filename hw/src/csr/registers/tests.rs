@@ -80,8 +80,8 @@ fn every_register_has_its_reset_value_and_keeps_what_its_access_says() {
 fn gaps_read_0_and_ignore_writes() {
     let mut run = Run::new("registers_gaps");
     let known: Vec<u32> = words().map(|(offset, _)| offset).collect();
-    let mut gaps: Vec<u32> = (0..0x400).step_by(4).chain((0x0F80..0x1100).step_by(4)).collect();
-    gaps.extend([0x0800, 0x4000, 0x8080, 0xFFFC]);
+    let mut gaps: Vec<u32> = (0..0x1100).step_by(4).collect();
+    gaps.extend([0x1800, 0x4000, 0x8080, 0xFFFC]);
     gaps.extend([0x1_0000, 0x1_0080, 0x1_1000, 0x80_1084, 0xFF_FFFC]);
     gaps.retain(|offset| !known.contains(offset));
     for offset in &gaps {
@@ -89,11 +89,20 @@ fn gaps_read_0_and_ignore_writes() {
             run.write(*offset, 0xFFFF_FFFF);
         }
     }
+    // What other blocks answer shows at their own addresses alone; that of the stages gives 0 itself where it has none.
+    let stages = regs::StageBeats::OFFSET..regs::StageStalls::OFFSET + 128;
+    (run.bench.uut.stage_value.next, run.bench.uut.traffic_value.next) = (0x5555_5555u64.into(), 0xAAAA_AAAAu64.into());
     for offset in &gaps {
-        assert_eq!(run.read(*offset), 0, "{offset:#x}");
+        let expected = if stages.contains(offset) { 0x5555_5555 } else { 0 };
+        assert_eq!(run.read(*offset), expected, "{offset:#x}");
     }
     for (offset, info) in words() {
-        assert_eq!(run.read(offset), info.reset, "{} was hit by a write to a gap", info.name);
+        let expected = match info.offset {
+            regs::WideCounters::OFFSET => 0xAAAA_AAAA,
+            _ if stages.contains(&offset) => 0x5555_5555,
+            _ => info.reset,
+        };
+        assert_eq!(run.read(offset), expected, "{} was hit by a write to a gap, or gives what is another's", info.name);
     }
     run.bench.finish();
 }
@@ -207,6 +216,29 @@ fn stages_are_read_from_their_block_and_held_by_their_bit() {
     run.write(regs::StageControl::OFFSET, 0);
     run.bench.settle();
     assert!(!run.bench.uut.stage_hold.val());
+    run.bench.finish();
+}
+
+#[test]
+fn words_of_the_traffic_are_read_from_their_block() {
+    let mut run = Run::new("registers_traffic");
+    for (counter, name, _) in regs::WideCounter::ALL {
+        for half in 0..2u32 {
+            let value = 0x8000_0001 + 0x0123_4567 * u64::from(counter.offset() / 8 + half);
+            run.bench.uut.read_valid.next = true;
+            run.bench.uut.read_offset.next = u64::from(counter.offset() + 4 * half).into();
+            run.bench.edge();
+            run.bench.uut.read_valid.next = false;
+            run.bench.settle();
+            assert_eq!(run.bench.uut.traffic_address.val(), u64::from(2 * *counter as u32 + half), "{name}");
+            run.bench.edge();
+            run.bench.uut.traffic_value.next = (value & 0xFFFF_FFFF).into();
+            run.bench.edge();
+            run.bench.uut.traffic_value.next = 0u64.into();
+            run.bench.settle();
+            assert_eq!(run.bench.uut.read_value.val(), value & 0xFFFF_FFFF, "{name}, word {half}");
+        }
+    }
     run.bench.finish();
 }
 

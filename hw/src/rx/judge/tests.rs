@@ -67,6 +67,7 @@ fn checks(random: &mut Stalls) -> RxChecks {
         offset: bits(random),
         skip: bit(random),
         needed: bits(random),
+        frame_len: bits(random),
     }
 }
 
