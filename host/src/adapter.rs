@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, Weak};
 use verbena_abi::arith::Ring;
 use verbena_abi::limits;
 use verbena_abi::queue::{CommandCode, CommandOp, Eqe};
-use verbena_abi::regs::{self, AbiVersion, Counter, EqConfig, EqConsumer, Id, MacHi, MacLo, StageControl, Status};
+use verbena_abi::regs::{self, AbiVersion, Counter, EqConfig, EqConsumer, Id, MacHi, MacLo, StageControl, Status, WideCounter};
 use verbena_abi::stages::Stage;
 use verbena_abi::ABI_VERSION;
 
@@ -33,6 +33,9 @@ const STAGES_SINCE_MINOR: u16 = 1;
 
 /// Minor number of the first interface whose card moderates events.
 const MODERATION_SINCE_MINOR: u16 = 2;
+
+/// Minor number of the first interface that counts traffic in 64 bits.
+const TRAFFIC_SINCE_MINOR: u16 = 3;
 
 /// What the operator chooses.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,6 +123,20 @@ impl Counters {
     }
 }
 
+/// The traffic of RDMA of a card: frames that are let through and frames sent, acknowledgements included, and their bytes as the MAC has them, without
+/// preamble and FCS. What `NDIS_NDK_PERFORMANCE_COUNTERS` asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Bytes of incoming frames.
+    pub in_octets: u64,
+    /// Bytes of outgoing frames.
+    pub out_octets: u64,
+    /// Incoming frames.
+    pub in_frames: u64,
+    /// Outgoing frames.
+    pub out_frames: u64,
+}
+
 /// What one stage of a card counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StageCount {
@@ -172,12 +189,13 @@ impl StageCounts {
     }
 }
 
-/// What the driver saw of the card that should not be. All zero on a sane card.
+/// What the driver saw of the card that should not be, and CQs that were too small. All zero on a sane card with a sane consumer.
 #[derive(Debug, Default)]
 pub struct Anomalies {
     unknown_events: AtomicU64,
     stray_completions: AtomicU64,
     lost_objects: AtomicU64,
+    dead_cqs: AtomicU64,
 }
 
 impl Anomalies {
@@ -196,6 +214,15 @@ impl Anomalies {
     /// caller's: then it leaves the card's reach, and its bus addresses are kept.
     pub fn lost_objects(&self) -> u64 {
         self.lost_objects.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of completion queues that overran.
+    pub fn dead_cqs(&self) -> u64 {
+        self.dead_cqs.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count_dead_cq(&self) {
+        self.dead_cqs.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn count_unknown_event(&self) {
@@ -354,6 +381,36 @@ impl Adapter {
     /// Reads one counter.
     pub fn read_counter(&self, counter: Counter) -> u32 {
         self.bar().read32(counter.offset())
+    }
+
+    /// Reads the traffic of RDMA since the card's reset: four counters one behind the other, so not one consistent snapshot.
+    ///
+    /// Fails with [`Error::AbiVersion`] if the card's interface is older than 1.3, and with [`Error::DeviceRemoved`].
+    pub fn read_traffic(&self) -> Result<Traffic, Error> {
+        self.check_minor(TRAFFIC_SINCE_MINOR)?;
+        Ok(Traffic {
+            in_octets: self.read_wide_counter(WideCounter::RdmaInOctets)?,
+            out_octets: self.read_wide_counter(WideCounter::RdmaOutOctets)?,
+            in_frames: self.read_wide_counter(WideCounter::RdmaInFrames)?,
+            out_frames: self.read_wide_counter(WideCounter::RdmaOutFrames)?,
+        })
+    }
+
+    fn read_wide_counter(&self, counter: WideCounter) -> Result<u64, Error> {
+        let (low_word, high_word) = (counter.offset(), counter.offset() + 4);
+        let mut high = self.bar().read32(high_word);
+        loop {
+            // What a card that is gone reads as; no count of this age is so high.
+            if high == u32::MAX {
+                return Err(Error::DeviceRemoved { register: "WideCounters" });
+            }
+            // Between two equal high words the low one belongs to them.
+            let low = self.bar().read32(low_word);
+            let before = std::mem::replace(&mut high, self.bar().read32(high_word));
+            if high == before {
+                return Ok(u64::from(high) << 32 | u64::from(low));
+            }
+        }
     }
 
     /// Stops the counting of stages, or lets it go on. It goes on after a reset.

@@ -456,7 +456,9 @@ impl Cq {
     pub(crate) fn overran(cq: &Arc<Self>) {
         tracing::error!(cqn = cq.cqn, "completion queue overrun: the CQ and its QPs are dead");
         // Before the look: a QP whose creation is under way looks at this when it is done.
-        cq.is_dead.store(true, Ordering::Release);
+        if !cq.is_dead.swap(true, Ordering::AcqRel) {
+            cq.adapter.anomalies().count_dead_cq();
+        }
         let mut qpns: Vec<u32> = {
             let reader = lock(&cq.reader);
             let receivers = reader.receivers.iter().map(|receiver| receiver.qpn());

@@ -60,7 +60,7 @@ mod sync;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-pub use adapter::{Adapter, AdapterConfig, AdapterInfo, ObjectCounts, StageCount, StageCounts};
+pub use adapter::{Adapter, AdapterConfig, AdapterInfo, Anomalies, Counters, ObjectCounts, StageCount, StageCounts, Traffic};
 pub use command::{CloseStatus, Submitted};
 pub use connect::{QpAddress, QpPeer};
 pub use cq::{Completion, Cq, CqNotice, Operation};

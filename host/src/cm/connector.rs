@@ -71,6 +71,15 @@ impl State {
             Self::Over => "over",
         }
     }
+
+    /// A connection is wanted, and not there.
+    const fn is_attempt(self) -> bool {
+        matches!(self, Self::Connecting | Self::Answered | Self::Completing | Self::Requested | Self::Accepting)
+    }
+
+    const fn is_connected(self) -> bool {
+        matches!(self, Self::Connected | Self::PeerGone | Self::Disconnecting)
+    }
 }
 
 /// One connection.
@@ -215,13 +224,13 @@ impl Connector {
         inner.is_entered = true;
         inner.qp = Some(reserved);
         if !self.manager.exchange.send(peer.ip(), message) {
-            inner.abandon();
-            inner.state = State::New;
+            self.abandon(&mut inner);
+            self.enter(&mut inner, State::New);
             inner.endpoint = None;
             inner.peer_address = None;
             return Err(Error::HostUnreachable { address: peer.ip() });
         }
-        inner.state = State::Connecting;
+        self.enter(&mut inner, State::Connecting);
         inner.pending = Some(Box::new(done));
         Ok(Submitted::Pending)
     }
@@ -245,7 +254,7 @@ impl Connector {
                     state => Error::WrongConnector { state: state.name(), needed: "answered" },
                 });
             };
-            inner.state = State::Completing;
+            self.enter(&mut inner, State::Completing);
             inner.is_changing = true;
             inner.pending = Some(Box::new(done));
             inner.on_disconnect = on_disconnect;
@@ -258,7 +267,7 @@ impl Connector {
 
     fn completed(self: &Arc<Self>, outcome: Result<(), Error>) {
         let Some(mut inner) = self.changed(State::Completing, outcome) else { return };
-        inner.state = State::Connected;
+        self.enter(&mut inner, State::Connected);
         self.send(&inner, |to| Message::Ready { to });
         finish(inner, Ok(()));
     }
@@ -290,7 +299,7 @@ impl Connector {
             let reserved = Reserved::take(qp)?;
             let limits = self.capped(limits).against(inner.data.limits.flipped());
             inner.data.limits = limits;
-            inner.state = State::Accepting;
+            self.enter(&mut inner, State::Accepting);
             inner.is_changing = true;
             inner.qp = Some(reserved);
             inner.pending = Some(Box::new(done));
@@ -322,7 +331,7 @@ impl Connector {
         }
         let private_data = private_data.to_vec();
         let is_told = self.send(&inner, |to| Message::Rejected { to, private_data });
-        inner.abandon();
+        self.abandon(&mut inner);
         if is_told {
             Ok(())
         } else {
@@ -359,7 +368,7 @@ impl Connector {
         inner.waits_for_peer = !was_first && self.send(&inner, |to| Message::Farewell { to });
         inner.is_aborted = !was_first && !inner.waits_for_peer;
         inner.waits_for_card = true;
-        inner.state = State::Disconnecting;
+        self.enter(&mut inner, State::Disconnecting);
         inner.on_disconnect = None;
         inner.pending = Some(Box::new(done));
         drop(inner);
@@ -382,7 +391,7 @@ impl Connector {
             return;
         }
         let outcome = if inner.is_aborted { Err(Error::ConnectionAborted) } else { Ok(()) };
-        inner.state = State::Over;
+        self.enter(&mut inner, State::Over);
         inner.leave_endpoint();
         finish(inner, outcome);
     }
@@ -427,7 +436,7 @@ impl Connector {
         inner.failure = None;
         let pending = inner.pending.take();
         let qp = inner.qp.take();
-        inner.abandon();
+        self.abandon(&mut inner);
         inner.qp = qp;
         pending
     }
@@ -466,7 +475,7 @@ impl Connector {
         inner.endpoint = Some(endpoint);
         inner.peer_address = Some(source);
         inner.take_offer(offer, self.capped(ReadLimits { inbound: u32::MAX, outbound: u32::MAX }));
-        inner.state = State::Requested;
+        self.enter(&mut inner, State::Requested);
     }
 
     /// Returns whether the answer was waited for.
@@ -477,7 +486,7 @@ impl Connector {
         }
         let mine = inner.data.limits;
         inner.take_offer(offer, mine);
-        inner.state = State::Answered;
+        self.enter(&mut inner, State::Answered);
         finish(inner, Ok(()));
         true
     }
@@ -511,7 +520,7 @@ impl Connector {
 
     fn activated(self: &Arc<Self>, outcome: Result<(), Error>) {
         let Some(mut inner) = self.changed(State::Accepting, outcome) else { return };
-        inner.state = State::Connected;
+        self.enter(&mut inner, State::Connected);
         finish(inner, Ok(()));
     }
 
@@ -541,7 +550,7 @@ impl Connector {
         self.send(&inner, |to| Message::FarewellReply { to });
         match inner.state {
             State::Connected => {
-                inner.state = State::PeerGone;
+                self.enter(&mut inner, State::PeerGone);
                 call_disconnect(inner);
             }
             // The farewell overtook the confirmation of this side's own request.
@@ -560,7 +569,7 @@ impl Connector {
         let mut inner = self.lock();
         match inner.state {
             State::Connected | State::PeerGone => {
-                inner.state = State::Over;
+                self.break_off(&mut inner);
                 let qp = inner.qp();
                 call_disconnect(inner);
                 if let Some(qp) = qp {
@@ -587,7 +596,7 @@ impl Connector {
         match inner.state {
             State::Connected | State::PeerGone => {
                 self.send(&inner, |to| Message::Aborted { to });
-                inner.state = State::Over;
+                self.break_off(&mut inner);
                 call_disconnect(inner);
             }
             State::Connecting | State::Answered | State::Completing | State::Accepting if fault == QpFault::DeviceRemoved => {
@@ -618,7 +627,7 @@ impl Connector {
         }
         let qp = inner.qp.take();
         let pending = inner.pending.take();
-        inner.abandon();
+        self.abandon(&mut inner);
         // A close waits until this has been reported.
         inner.is_changing = true;
         drop(inner);
@@ -648,7 +657,7 @@ impl Connector {
         inner.pending = None;
         inner.is_changing = false;
         self.send(&inner, |to| Message::Aborted { to });
-        inner.abandon();
+        self.abandon(&mut inner);
     }
 
     fn capped(&self, limits: ReadLimits) -> ReadLimits {
@@ -670,6 +679,39 @@ impl Connector {
     /// Sends to the peer, if there is one. Returns whether somebody gets it.
     fn send(&self, inner: &Inner, message: impl FnOnce(ConnectorId) -> Message) -> bool {
         inner.peer.is_some_and(|peer| self.manager.exchange.send(peer.ip, message(peer.id)))
+    }
+
+    /// Goes on to `state`, and counts what that says of the connection.
+    fn enter(&self, inner: &mut Inner, state: State) {
+        let was = std::mem::replace(&mut inner.state, state);
+        let mut counts = lock(&self.manager.counts);
+        match (was, state) {
+            (State::Completing, State::Connected) => counts.connected += 1,
+            (State::Accepting, State::Connected) => counts.accepted += 1,
+            (attempt, State::Over) if attempt.is_attempt() => counts.failed += 1,
+            _ => {}
+        }
+        match (was.is_connected(), state.is_connected()) {
+            (false, true) => counts.active += 1,
+            (true, false) => counts.active -= 1,
+            _ => {}
+        }
+    }
+
+    /// Is over without a farewell of this side. What the peer has left by then does not break.
+    fn break_off(&self, inner: &mut Inner) {
+        if inner.state == State::Connected {
+            lock(&self.manager.counts).broken += 1;
+        }
+        self.enter(inner, State::Over);
+    }
+
+    /// Is over. The address stays taken until the connector is gone.
+    fn abandon(&self, inner: &mut Inner) {
+        self.enter(inner, State::Over);
+        inner.leave_endpoint();
+        inner.on_disconnect = None;
+        inner.qp = None;
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -694,7 +736,7 @@ impl Drop for Connector {
                 }
             }
         }
-        inner.abandon();
+        self.abandon(&mut inner);
     }
 }
 
@@ -720,14 +762,6 @@ impl Inner {
             endpoint.leave_peer(peer);
         }
         self.is_entered = false;
-    }
-
-    /// Is over. The address stays taken until the connector is gone.
-    fn abandon(&mut self) {
-        self.state = State::Over;
-        self.leave_endpoint();
-        self.on_disconnect = None;
-        self.qp = None;
     }
 }
 

@@ -129,6 +129,22 @@ enum Message {
     Aborted { to: ConnectorId },
 }
 
+/// What became of the connections of an adapter since it was opened, as `NDIS_NDK_PERFORMANCE_COUNTERS` asks for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConnectionCounts {
+    /// Connections that this side has asked for.
+    pub connected: u64,
+    /// Connections that this side has accepted.
+    pub accepted: u64,
+    /// Attempts of either side that came to nothing: refused, given up, or closed. One begins with a [`Connector::connect`] that pends, or with a request
+    /// that a listener gets.
+    pub failed: u64,
+    /// Connections that were over before this side had disconnected or closed them, or had heard of the peer's farewell.
+    pub broken: u64,
+    /// Connections that are there now.
+    pub active: u64,
+}
+
 /// The connections of an adapter.
 #[derive(Debug)]
 pub struct ConnectionManager {
@@ -137,6 +153,7 @@ pub struct ConnectionManager {
     endpoints: Arc<Endpoints>,
     listeners: Mutex<BTreeMap<SocketAddr, Weak<Listener>>>,
     connectors: Mutex<BTreeMap<ConnectorId, Weak<Connector>>>,
+    counts: Mutex<ConnectionCounts>,
 }
 
 impl ConnectionManager {
@@ -148,6 +165,7 @@ impl ConnectionManager {
             endpoints: Arc::default(),
             listeners: Mutex::default(),
             connectors: Mutex::default(),
+            counts: Mutex::default(),
         });
         let mut managers = lock(&exchange.managers);
         for ip in manager.addresses() {
@@ -160,6 +178,11 @@ impl ConnectionManager {
     /// Returns the adapter.
     pub fn adapter(&self) -> &Arc<Adapter> {
         &self.adapter
+    }
+
+    /// Returns what became of the connections so far.
+    pub fn counts(&self) -> ConnectionCounts {
+        *lock(&self.counts)
     }
 
     /// Creates a connector that is not connected.

@@ -11,8 +11,8 @@ use proptest::prelude::*;
 use verbena_abi::queue::{CqeStatus, EventKind};
 use verbena_abi::regs::CapReads;
 use verbena_host::cm::{
-    ConnectionManager, Connector, DisconnectCallback, Exchange, Listener, ReadLimits, SharedEndpoint, Source, MAX_CALLEE_DATA,
-    MAX_CALLER_DATA,
+    ConnectionCounts, ConnectionManager, Connector, DisconnectCallback, Exchange, Listener, ReadLimits, SharedEndpoint, Source,
+    MAX_CALLEE_DATA, MAX_CALLER_DATA,
 };
 use verbena_host::ndk::NtStatus;
 use verbena_host::{Adapter, AdapterConfig, CloseStatus, Cq, Error, Pd, Qp, QpOptions, QpState, Submitted, WriteFlags};
@@ -305,6 +305,7 @@ impl Net {
     fn close(self) {
         self.settle();
         for node in self.nodes {
+            assert_eq!(node.manager.counts().active, 0, "connections are left");
             let Node { card, adapter, manager, pd, cq, spare, .. } = node;
             drop((manager, pd, cq, spare));
             processing(|| adapter.close_blocking()).unwrap();
@@ -701,6 +702,92 @@ fn private_data_up_to_the_limit_and_not_beyond() {
     asks.connect_with(from, passive.at(PORT), NO_LIMITS, &caller[..MAX_CALLER_DATA]).unwrap();
     pair.net.process();
     assert_eq!(pair.waiting.take(passive).data(), &caller[..MAX_CALLER_DATA]);
+}
+
+// What is counted.
+
+#[test]
+fn connections_are_counted_by_what_became_of_them() {
+    let count = |pair: &mut Pair| {
+        pair.net.settle();
+        [ACTIVE, PASSIVE].map(|side| pair.net.nodes[side].manager.counts())
+    };
+    let none = ConnectionCounts::default();
+    let failed = ConnectionCounts { failed: 1, ..none };
+    // Under way nothing is counted, and made each side counts its own.
+    for stage in Stage::ALL {
+        let pair = Pair::at(stage);
+        let counts = [ACTIVE, PASSIVE].map(|side| pair.net.nodes[side].manager.counts());
+        let connected = ConnectionCounts { connected: 1, active: 1, ..none };
+        let accepted = ConnectionCounts { accepted: 1, active: 1, ..none };
+        let expected = [if stage >= Stage::Ready { connected } else { none }, if stage >= Stage::Connected { accepted } else { none }];
+        assert_eq!(counts, expected, "{stage:?}");
+        pair.close();
+    }
+    let [connected, accepted] = [ConnectionCounts { connected: 1, ..none }, ConnectionCounts { accepted: 1, ..none }];
+
+    // An attempt that is refused, by either side or by nobody.
+    let mut pair = Pair::at(Stage::Requested);
+    pair.passive().reject().unwrap();
+    assert_eq!(count(&mut pair), [failed; 2]);
+    let [active, passive] = &pair.net.nodes;
+    let asks = active.end();
+    asks.connect(active, passive.at(PORT + 1)).unwrap();
+    assert_eq!(count(&mut pair), [ConnectionCounts { failed: 2, ..none }, failed], "nobody listens there");
+    drop(asks);
+    pair.close();
+    let mut pair = Pair::at(Stage::Answered);
+    pair.active.reject().unwrap();
+    assert_eq!(count(&mut pair), [failed; 2]);
+    pair.close();
+    // One that does not begin is none.
+    let pair = Pair::at(Stage::Requesting);
+    let [active, passive] = &pair.net.nodes;
+    active.end().connect_with(Source::Own(passive.at(0)), passive.at(PORT), NO_LIMITS, &[]).unwrap_err();
+    assert_eq!(active.manager.counts(), none);
+    pair.close();
+    // One that is closed on the way. The passive side knows of that once it has answered.
+    for stage in Stage::ALL.into_iter().filter(|stage| (Stage::Requested..Stage::Ready).contains(stage)) {
+        let mut pair = Pair::at(stage);
+        pair.active.close();
+        let is_answered = stage >= Stage::Preparing;
+        assert_eq!(count(&mut pair), [failed, if is_answered { failed } else { none }], "{stage:?}");
+        pair.passive().close();
+        assert_eq!(count(&mut pair), [failed; 2], "{stage:?}");
+        pair.close();
+    }
+
+    // A connection that ends with a farewell, or with a close here, does not break.
+    let mut pair = Pair::connected();
+    pair.active.disconnect().unwrap();
+    assert_eq!(count(&mut pair), [connected, ConnectionCounts { active: 1, ..accepted }], "the passive side may still flush");
+    pair.passive().disconnect().unwrap();
+    assert_eq!(count(&mut pair), [connected, accepted]);
+    pair.close();
+    let mut pair = Pair::connected();
+    pair.active.disconnect().unwrap();
+    pair.net.settle();
+    let qpn = pair.passive().qp.qpn();
+    pair.net.nodes[PASSIVE].card.event(EventKind::QpAccess as u8, qpn, 0x62);
+    assert_eq!(count(&mut pair), [connected, accepted], "a fault behind a farewell");
+    pair.close();
+    let mut pair = Pair::connected();
+    pair.passive().close();
+    assert_eq!(count(&mut pair), [ConnectionCounts { broken: 1, ..connected }, accepted], "only the side that did not close");
+    pair.close();
+    // One that is lost breaks on both sides.
+    let broken = [ConnectionCounts { broken: 1, ..connected }, ConnectionCounts { broken: 1, ..accepted }];
+    for (kind, code) in [(EventKind::QpFatal, 10), (EventKind::QpAccess, 0x62)] {
+        let mut pair = Pair::connected();
+        let qpn = pair.active.qp.qpn();
+        pair.net.nodes[ACTIVE].card.event(kind as u8, qpn, code);
+        assert_eq!(count(&mut pair), broken);
+        pair.close();
+    }
+    let mut pair = Pair::connected();
+    pair.net.nodes[ACTIVE].card.state().is_gone = true;
+    assert!(pair.net.nodes[ACTIVE].adapter.poll_command());
+    assert_eq!(count(&mut pair), broken, "a card that is gone");
 }
 
 // Closing on the way.
@@ -1819,6 +1906,28 @@ impl Program {
             assert_eq!(record.end.calls.count(|call| *call == Call::Closed), 1, "{calls:?}");
             assert_eq!(calls.last(), Some(&Call::Closed), "nothing is called behind the close: {calls:?}");
             assert!(record.end.calls.count(|call| *call == Call::Event) <= usize::from(record.was_connected()), "{calls:?}");
+        }
+        for (side, node) in self.net.nodes.iter().enumerate() {
+            let (records, others) = (&self.records[side], &self.records[1 - side]);
+            let count = |is_meant: fn(&Record) -> bool| records.iter().filter(|record| is_meant(record)).count() as u64;
+            let expected = ConnectionCounts {
+                connected: count(|record| record.end.calls.count(|call| *call == Call::Complete(OK)) == 1),
+                accepted: count(|record| record.end.calls.count(|call| *call == Call::Accept(OK)) == 1),
+                failed: count(|record| !record.was_connected()),
+                broken: node.manager.counts().broken,
+                active: 0,
+            };
+            assert_eq!(node.manager.counts(), expected);
+            // What breaks is told, and so is a farewell, which takes a peer that disconnects.
+            let told: Vec<_> = records.iter().filter(|record| record.end.calls.count(|call| *call == Call::Event) == 1).collect();
+            let has_no_farewell = |record: &&&Record| !others.iter().any(|peer| peer.id == record.id && peer.pended[3] > 0);
+            let lost = told.iter().filter(has_no_farewell).count() as u64;
+            assert!(
+                (lost..=told.len() as u64).contains(&expected.broken),
+                "{} broken, of {}, {lost} for sure",
+                expected.broken,
+                told.len()
+            );
         }
         let Self { net, waiting, records, .. } = self;
         drop((waiting, records));

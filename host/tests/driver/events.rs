@@ -153,8 +153,13 @@ fn an_overrun_kills_the_cq_and_its_qps_and_answers_every_arm() {
     adapter.process_events();
     assert_eq!(*notices.lock().unwrap(), [], "nobody has asked");
     assert!(cq.is_dead());
+    assert_eq!(adapter.anomalies().dead_cqs(), 1);
     assert_eq!(drain(&cq), []);
     assert_eq!(qp.state(), QpState::Error);
+    // The card says so again: it is one CQ.
+    card.event(EventKind::CqOverrun as u8, cq.cqn(), 0);
+    adapter.process_events();
+    assert_eq!(adapter.anomalies().dead_cqs(), 1);
     for kind in [ArmKind::Errors, ArmKind::Any, ArmKind::Solicited] {
         cq.arm(kind);
         assert_eq!(notices.lock().unwrap().len(), 0, "not on the caller's stack");
@@ -489,18 +494,31 @@ fn moderation_is_one_word_with_the_limits_that_decide() {
 }
 
 #[test]
-fn a_card_of_an_older_interface_has_no_stages_and_no_moderation() {
-    let card = FakeCard::new();
-    card.state().registers.insert(AbiVersion::OFFSET, 0x0001_0000);
-    let adapter = Adapter::open(card.clone(), config()).unwrap();
-    let cq = Cq::create_blocking(&adapter, 8, None).unwrap();
-    assert!(!adapter.can_moderate());
-    for error in [adapter.hold_stages(true).unwrap_err(), adapter.read_stages().unwrap_err(), cq.moderate(20, 3).unwrap_err()] {
-        let (major, minor) = verbena_abi::ABI_VERSION;
-        assert_eq!(error.to_string(), format!("the card speaks interface 1.0, this driver {major}.{minor}"));
+fn a_card_of_an_older_interface_lacks_what_came_later() {
+    let (major, minor) = verbena_abi::ABI_VERSION;
+    let names = ["stages", "moderation", "traffic"];
+    for has in 0..=names.len() as u32 {
+        let card = FakeCard::new();
+        card.state().registers.insert(AbiVersion::OFFSET, 0x0001_0000 + has);
+        let adapter = Adapter::open(card.clone(), config()).unwrap();
+        let cq = Cq::create_blocking(&adapter, 8, None).unwrap();
+        assert_eq!(adapter.can_moderate(), has >= 2);
+        let tries = [
+            adapter.hold_stages(true).and_then(|()| adapter.read_stages()).map(drop),
+            cq.moderate(20, 3),
+            adapter.read_traffic().map(drop),
+        ];
+        for (since, (name, tried)) in (1..).zip(names.into_iter().zip(tries)) {
+            if has >= since {
+                tried.unwrap();
+                continue;
+            }
+            let message = format!("the card speaks interface 1.{has}, this driver {major}.{minor}");
+            assert_eq!(tried.unwrap_err().to_string(), message, "{name}");
+        }
+        assert_eq!(card.state().registers.contains_key(&StageControl::OFFSET), has >= 1, "the register was written all the same");
+        assert_eq!(card.state().moderations.is_empty(), has < 2);
     }
-    assert!(!card.state().registers.contains_key(&StageControl::OFFSET), "the register was written all the same");
-    assert!(card.state().moderations.is_empty());
 }
 
 proptest! {

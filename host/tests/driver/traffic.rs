@@ -8,7 +8,9 @@ use verbena_abi::regs::{
     self, AbiVersion, CmdArgs, CmdGo, CmdStatus, Doorbell, EqBaseHi, EqBaseLo, EqConfig, EqConsumer, Id, MacHi, MacLo, Status,
 };
 use verbena_host::mock::{MockBar, MockDevice, FIRST_IOVA};
-use verbena_host::{access, Adapter, AdapterConfig, ArmKind, Completion, Cq, DmaBuffer, Error, Mr, Pd, Qp, QpOptions, Sge, WriteFlags};
+use verbena_host::{
+    access, Adapter, AdapterConfig, ArmKind, Completion, Cq, DmaBuffer, Error, Mr, Pd, Qp, QpOptions, Sge, Traffic, WriteFlags,
+};
 
 use crate::fake_card::words;
 use crate::{config, peer};
@@ -150,6 +152,34 @@ fn all_ones_are_a_card_that_is_gone_wherever_they_show() {
     expect_identity(mock.mock_bar());
     mock.mock_bar().expect_read(Status::OFFSET, 1).expect_read(regs::CapQps::OFFSET, u32::MAX);
     assert!(matches!(Adapter::open(mock, config()), Err(Error::DeviceRemoved { register: "CapQps" })));
+}
+
+#[test]
+fn a_count_of_64_bits_is_read_between_two_equal_high_words() {
+    use regs::WideCounter::{RdmaInFrames, RdmaInOctets, RdmaOutFrames, RdmaOutOctets};
+    let mock = MockDevice::new();
+    let bar = mock.mock_bar();
+    expect_open(bar);
+    let adapter = Adapter::open(mock.clone(), config()).unwrap();
+    let [low, high] = [0, 4].map(|word| move |counter: regs::WideCounter| counter.offset() + word);
+    // It goes over the end of the low word twice while it is read.
+    bar.expect_read(high(RdmaInOctets), 0).expect_read(low(RdmaInOctets), 0xFFFF_FFF0).expect_read(high(RdmaInOctets), 1);
+    bar.expect_read(low(RdmaInOctets), 7).expect_read(high(RdmaInOctets), 2);
+    bar.expect_read(low(RdmaInOctets), 9).expect_read(high(RdmaInOctets), 2);
+    bar.expect_read(high(RdmaOutOctets), 5).expect_read(low(RdmaOutOctets), 0xFFFF_FFFF).expect_read(high(RdmaOutOctets), 5);
+    bar.expect_read(high(RdmaInFrames), 0).expect_read(low(RdmaInFrames), 3).expect_read(high(RdmaInFrames), 0);
+    bar.expect_read(high(RdmaOutFrames), 0).expect_read(low(RdmaOutFrames), 4).expect_read(high(RdmaOutFrames), 0);
+    let expected = Traffic { in_octets: 0x2_0000_0009, out_octets: 0x5_FFFF_FFFF, in_frames: 3, out_frames: 4 };
+    assert_eq!(adapter.read_traffic().unwrap(), expected);
+    // A card that goes away, before a read and within one.
+    bar.expect_read(high(RdmaInOctets), u32::MAX);
+    assert!(matches!(adapter.read_traffic(), Err(Error::DeviceRemoved { register: "WideCounters" })));
+    bar.expect_read(high(RdmaInOctets), 0).expect_read(low(RdmaInOctets), 17).expect_read(high(RdmaInOctets), u32::MAX);
+    assert!(matches!(adapter.read_traffic(), Err(Error::DeviceRemoved { register: "WideCounters" })));
+    bar.verify();
+    expect_close(bar);
+    adapter.close_blocking().unwrap();
+    bar.verify();
 }
 
 #[test]
