@@ -1,13 +1,20 @@
 //! Objects of the C interface: limits, creation and closing in any order.
 
+use std::net::Ipv4Addr;
 use std::ptr::null_mut;
 use std::sync::{Arc, Mutex};
 
 use tracing::field::{Field, Visit};
 use tracing::{span, Event, Level, Metadata, Subscriber};
+use verbena_abi::regs::{AbiVersion, WideCounter};
+use verbena_host::cm::Exchange;
 use verbena_host::ndk::NtStatus;
+use verbena_host::AdapterConfig;
 use verbena_ndk::abi::*;
+use verbena_ndk::open::{CardHandle, VerbenaCloseDevice, VerbenaCloseNdkAdapter, VerbenaQueryStatistics};
+use verbena_sim::{World, WorldConfig};
 use verbena_tests::ndk::{nt, on_closed, open, Bench, Call, QpSize, PENDING, SUCCESS};
+use verbena_tests::spy::Spy;
 use verbena_tests::{close, ndk};
 
 #[test]
@@ -68,6 +75,29 @@ fn the_limits_are_those_of_the_card() {
     assert_eq!((info.MaxTransferLength, info.RdmaTechnology), (1 << 31, NDK_RDMA_TECHNOLOGY::NdkRoCEv2));
     assert_ne!(PENDING, SUCCESS);
     bench.close();
+}
+
+#[test]
+fn statistics_of_a_card_that_has_none_or_is_gone_are_refused_and_nothing_is_written() {
+    for (register, value, expected) in [
+        (AbiVersion::OFFSET, 0x0001_0002, NtStatus::BAD_VERSION),
+        (WideCounter::RdmaOutOctets.offset() + 4, u32::MAX, NtStatus::DEVICE_REMOVED),
+    ] {
+        let world = World::new(&WorldConfig::default()).unwrap();
+        let card = Arc::new(Spy::new(world.device(0)));
+        card.answer(register, value);
+        let config = AdapterConfig::new([2, 0, 0, 0, 0, 1], Some(Ipv4Addr::new(192, 0, 2, 1)), None);
+        let device = CardHandle::new(card, config, Exchange::new()).into_raw();
+        let adapter = open(device, 2, 1).unwrap();
+        let mut counters = NDIS_NDK_PERFORMANCE_COUNTERS { CQError: 7, RDMAOutOctets: 9, ..Default::default() };
+        // SAFETY: the adapter is open and nothing is left of it, the counters live.
+        unsafe {
+            assert_eq!(VerbenaQueryStatistics(adapter, &mut counters), nt(expected));
+            VerbenaCloseNdkAdapter(device, adapter);
+            VerbenaCloseDevice(device);
+        }
+        assert_eq!(counters, NDIS_NDK_PERFORMANCE_COUNTERS { CQError: 7, RDMAOutOctets: 9, ..Default::default() });
+    }
 }
 
 #[test]

@@ -16,6 +16,7 @@ use verbena_abi::regs::Counter;
 use verbena_host::ndk::NtStatus;
 use verbena_host::{Device, DmaBuffer};
 use verbena_ndk::abi::*;
+use verbena_ndk::open::VerbenaQueryStatistics;
 use verbena_sim::rng::Rng;
 use verbena_sim::{LinkConfig, World};
 use verbena_tests::ndk::*;
@@ -1723,26 +1724,49 @@ fn works_many_times(many: u64) {
 
 #[test]
 fn write_57_is_counted() {
-    // choice: `RDMAOutFrames` is the card's counter of packets, read through the driver: NDIS asks for statistics beside NDK's
-    // tables, which have no call for them. `RDMAOutOctets` has no counter on this card.
+    // choice: octets are the bytes of whole frames as the MAC has them, without preamble and FCS, and acknowledgements are traffic too:
+    // `NDIS_NDK_PERFORMANCE_COUNTERS` asks for layer two with its overhead.
     let pair = Pair::new(QpSize::default());
-    let count = || [pair.counter(0, Counter::TxPackets), pair.counter(1, Counter::RxRequests)];
-    let before = count();
-    let mut packets = 0;
+    let statistics = || [0, 1].map(|side| pair.bench.statistics(side));
+    let before = statistics();
+    let (mut frames, mut octets) = (0, 0);
     for (request, len) in (0..).zip([0, 1, MAX_MTU, MAX_MTU + 1, 20_000]) {
+        let executed = pair.counter(1, Counter::RxRequests);
+        let acknowledgements = pair.counter(1, Counter::TxAcks);
         pair.post(request, 3, len as u32, 1_000, 0);
-        packets += (len as u32).div_ceil(MAX_MTU as u32).max(1);
         pair.succeed([request]);
         pair.bench.settle();
-        let after = count();
-        assert_eq!([after[0] - before[0], after[1] - before[1]], [packets; 2], "packets sent, and taken by the peer");
+        let packets = len.div_ceil(MAX_MTU).max(1);
+        // Ethernet, IPv4, UDP, BTH and ICRC around each, a RETH in the first, and the pad of the last. An acknowledgement has an AETH.
+        let frame = 14 + 20 + 8 + 12 + 4;
+        frames += packets as u64;
+        octets += (packets * frame + 16 + len.next_multiple_of(4)) as u64;
+        let answers = u64::from(pair.counter(1, Counter::TxAcks));
+        let after = statistics();
+        let sent = |side: usize, of: fn(&NDIS_NDK_PERFORMANCE_COUNTERS) -> u64| of(&after[side]) - of(&before[side]);
+        assert_eq!([sent(0, |of| of.RDMAOutFrames), sent(0, |of| of.RDMAOutOctets)], [frames, octets], "written, {len} bytes");
+        assert_eq!([sent(1, |of| of.RDMAInFrames), sent(1, |of| of.RDMAInOctets)], [frames, octets], "taken by the peer, {len} bytes");
+        for (side, frames, octets) in [
+            (1, sent(1, |of| of.RDMAOutFrames), sent(1, |of| of.RDMAOutOctets)),
+            (0, sent(0, |of| of.RDMAInFrames), sent(0, |of| of.RDMAInOctets)),
+        ] {
+            assert_eq!([frames, octets], [answers, answers * (frame as u64 + 4)], "answered, side {side}, {len} bytes");
+        }
+        assert!(answers > u64::from(acknowledgements), "each write was acknowledged");
+        assert_eq!(pair.counter(1, Counter::RxRequests) - executed, packets as u32);
     }
     // What fails inline, or is deferred, is not sent.
     for (what, status, fail) in FAILURES {
         assert_eq!(fail(&pair), status, "{what}");
     }
     pair.bench.settle();
-    assert_eq!(count()[0] - before[0], packets);
+    let after = statistics();
+    assert_eq!(after[0].RDMAOutOctets - before[0].RDMAOutOctets, octets);
+    // The rest of what NDIS asks for.
+    let connections = after.map(|of| [of.Connect, of.Accept, of.ConnectFailure, of.ConnectionError, of.ActiveConnection, of.CQError]);
+    assert_eq!(connections, [[1, 0, 0, 0, 1, 0], [0, 1, 0, 0, 1, 0]]);
+    // SAFETY: null is what is asked for.
+    assert_eq!(unsafe { VerbenaQueryStatistics(pair.bench.sides[0].adapter, null_mut()) }, INVALID_PARAMETER);
     pair.check();
     pair.close();
 }

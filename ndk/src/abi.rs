@@ -274,6 +274,43 @@ pub struct NDIS_OPEN_NDK_ADAPTER_PARAMETERS {
     pub VPortId: ULONG,
 }
 
+/// What NDIS asks an adapter for by `OID_NDK_STATISTICS`. Octets are those of whole frames as the MAC has them, without preamble and FCS, and frames
+/// those of RDMA, acknowledgements included: since the card's reset. The rest counts since the adapter was opened.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NDIS_NDK_PERFORMANCE_COUNTERS {
+    pub Connect: ULONG64,
+    pub Accept: ULONG64,
+    pub ConnectFailure: ULONG64,
+    pub ConnectionError: ULONG64,
+    pub ActiveConnection: ULONG64,
+    pub Reserved01: ULONG64,
+    pub Reserved02: ULONG64,
+    pub Reserved03: ULONG64,
+    pub Reserved04: ULONG64,
+    pub Reserved05: ULONG64,
+    pub Reserved06: ULONG64,
+    pub Reserved07: ULONG64,
+    pub Reserved08: ULONG64,
+    pub Reserved09: ULONG64,
+    pub Reserved10: ULONG64,
+    pub Reserved11: ULONG64,
+    pub Reserved12: ULONG64,
+    pub Reserved13: ULONG64,
+    pub Reserved14: ULONG64,
+    pub Reserved15: ULONG64,
+    pub Reserved16: ULONG64,
+    pub Reserved17: ULONG64,
+    pub Reserved18: ULONG64,
+    pub Reserved19: ULONG64,
+    pub Reserved20: ULONG64,
+    pub CQError: ULONG64,
+    pub RDMAInOctets: ULONG64,
+    pub RDMAOutOctets: ULONG64,
+    pub RDMAInFrames: ULONG64,
+    pub RDMAOutFrames: ULONG64,
+}
+
 // Functions of the provider.
 
 pub type NDK_FN_CLOSE_OBJECT = Option<
@@ -822,6 +859,12 @@ layouts! {
         MaxCalleeData @ 88, AdapterFlags @ 92, RdmaTechnology @ 96,
     }
     NDIS_OPEN_NDK_ADAPTER_PARAMETERS: 12 { Version @ 0, SwitchId @ 4, VPortId @ 8, }
+    NDIS_NDK_PERFORMANCE_COUNTERS: 240 {
+        Connect @ 0, Accept @ 8, ConnectFailure @ 16, ConnectionError @ 24, ActiveConnection @ 32,
+        Reserved01 @ 40, Reserved02 @ 48, Reserved03 @ 56, Reserved04 @ 64, Reserved05 @ 72, Reserved06 @ 80, Reserved07 @ 88, Reserved08 @ 96, Reserved09 @ 104, Reserved10 @ 112,
+        Reserved11 @ 120, Reserved12 @ 128, Reserved13 @ 136, Reserved14 @ 144, Reserved15 @ 152, Reserved16 @ 160, Reserved17 @ 168, Reserved18 @ 176, Reserved19 @ 184, Reserved20 @ 192,
+        CQError @ 200, RDMAInOctets @ 208, RDMAOutOctets @ 216, RDMAInFrames @ 224, RDMAOutFrames @ 232,
+    }
     GROUP_AFFINITY: 16 { Mask @ 0, Group @ 8, Reserved @ 10, }
     GUID: 16 { Data1 @ 0, Data2 @ 4, Data3 @ 6, Data4 @ 8, }
     MDL: 48 { Next @ 0, Size @ 8, MdlFlags @ 10, Process @ 16, MappedSystemVa @ 24, StartVa @ 32, ByteCount @ 40, ByteOffset @ 44, }

@@ -146,6 +146,44 @@ pub unsafe extern "C" fn VerbenaWait(adapter: *mut NDK_ADAPTER) {
     }
 }
 
+/// Tells what went over the wire and what became of connections, as a miniport answers `OID_NDK_STATISTICS`. No counter is missing.
+///
+/// Gives `STATUS_INVALID_PARAMETER` for a null pointer, `STATUS_DEVICE_REMOVED` for a card that is gone, and `NDIS_STATUS_BAD_VERSION` for one whose interface is
+/// older than 1.3.
+///
+/// # Safety
+/// `adapter` is an open adapter, `counters` is valid.
+#[no_mangle]
+pub unsafe extern "C" fn VerbenaQueryStatistics(adapter: *mut NDK_ADAPTER, counters: *mut NDIS_NDK_PERFORMANCE_COUNTERS) -> NTSTATUS {
+    // SAFETY: the caller vouches for the pointers.
+    let (adapter, counters) = unsafe { (Object::<AdapterObject>::borrow(adapter), counters.as_mut()) };
+    let (Some(adapter), Some(counters)) = (adapter, counters) else {
+        return status(NtStatus::INVALID_PARAMETER);
+    };
+    let (host, connections) = (adapter.host(), adapter.manager().counts());
+    let traffic = match host.read_traffic() {
+        Ok(traffic) => traffic,
+        Err(error) => {
+            tracing::error!(%error, "reading the traffic of an adapter");
+            return failed(&error);
+        }
+    };
+    *counters = NDIS_NDK_PERFORMANCE_COUNTERS {
+        Connect: connections.connected,
+        Accept: connections.accepted,
+        ConnectFailure: connections.failed,
+        ConnectionError: connections.broken,
+        ActiveConnection: connections.active,
+        CQError: host.anomalies().dead_cqs(),
+        RDMAInOctets: traffic.in_octets,
+        RDMAOutOctets: traffic.out_octets,
+        RDMAInFrames: traffic.in_frames,
+        RDMAOutFrames: traffic.out_frames,
+        ..NDIS_NDK_PERFORMANCE_COUNTERS::default()
+    };
+    status(NtStatus::SUCCESS)
+}
+
 /// Writes to standard error from now on what the library has to say: errors with level 1, warnings too with 2, and so on up to everything with 5.
 /// Without it nothing is said. The first call counts, and none in a program that has a subscriber of `tracing` by then.
 ///

@@ -229,6 +229,20 @@ static void flush(void) {
   CHECK(qp->NdkWrite(side->qp, NULL, NULL, 0, 0, 0, 0) == STATUS_CONNECTION_INVALID);
 }
 
+static void query_statistics(void) {
+  NDIS_NDK_PERFORMANCE_COUNTERS counters[2];
+  for (int i = 0; i < 2; i++) CHECK(VerbenaQueryStatistics(sides[i].adapter, &counters[i]) == STATUS_SUCCESS);
+  CHECK(VerbenaQueryStatistics(sides[0].adapter, NULL) == STATUS_INVALID_PARAMETER);
+  CHECK(VerbenaQueryStatistics(NULL, &counters[0]) == STATUS_INVALID_PARAMETER);
+  CHECK(counters[0].Connect == 1 && counters[0].Accept == 0 && counters[1].Connect == 0 && counters[1].Accept == 1);
+  for (int i = 0; i < 2; i++) {
+    CHECK(counters[i].ConnectFailure == 0 && counters[i].CQError == 0);
+    CHECK(counters[i].RDMAOutFrames > 0 && counters[i].RDMAOutOctets >= 62 * counters[i].RDMAOutFrames);
+    CHECK(counters[i].RDMAInFrames == counters[1 - i].RDMAOutFrames);
+    CHECK(counters[i].RDMAInOctets == counters[1 - i].RDMAOutOctets);
+  }
+}
+
 static void begin_close(NDK_FN_CLOSE_OBJECT close, void *object, struct call *call) {
   NTSTATUS status = close(object, on_closed, call);
   CHECK(status == STATUS_SUCCESS || status == STATUS_PENDING);
@@ -249,6 +263,7 @@ int main(void) {
   puts("written, notified, reaped");
   flush();
   puts("flushed");
+  query_statistics();
 
   /* Antecedents first, and nothing is waited for before all closes are under way. */
   struct call calls[14] = {{0}};

@@ -22,6 +22,7 @@ use verbena_host::{Adapter, AdapterConfig};
 use verbena_ndk::abi::*;
 use verbena_ndk::open::{
     host_adapter, CardHandle, VerbenaCloseDevice, VerbenaCloseNdkAdapter, VerbenaOpenNdkAdapter, VerbenaProcessEvents,
+    VerbenaQueryStatistics,
 };
 use verbena_sim::{LinkConfig, SimDevice, Threads, World, WorldConfig};
 
@@ -421,6 +422,15 @@ impl Bench {
             Call::Done(status) => status,
             other => panic!("a request ended with {other:x?}"),
         }
+    }
+
+    /// Returns the counters of a side's adapter and card.
+    #[track_caller]
+    pub fn statistics(&self, side: usize) -> NDIS_NDK_PERFORMANCE_COUNTERS {
+        let mut counters = NDIS_NDK_PERFORMANCE_COUNTERS::default();
+        // SAFETY: the adapter is open, and the counters live.
+        assert_eq!(unsafe { VerbenaQueryStatistics(self.sides[side].adapter, &mut counters) }, SUCCESS);
+        counters
     }
 
     /// Creates a CQ and returns it with the slot of its notifications.

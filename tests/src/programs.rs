@@ -12,13 +12,15 @@
 //!   byte is changed, and it can be used again when the entry is there, or at once if the request was inline;
 //! * an entry behind an arm makes a notification;
 //! * when everything is closed, the cards reach no more memory than before, no number of an object is in use that was not, and no callback comes
-//!   any more.
+//!   any more;
+//! * each connection was counted once at each end and none is left; over a good link one card has taken the frames and octets that the other one sent.
 
 use std::ops::{AddAssign, Range};
 
 use proptest::prelude::*;
 use serde::Serialize;
 use verbena_abi::limits;
+use verbena_abi::regs::Counter;
 use verbena_host::ndk::NtStatus;
 use verbena_host::ObjectCounts;
 use verbena_ndk::abi::*;
@@ -199,7 +201,7 @@ impl Environment {
         let retries = (link.loss_ppm != 0).then_some((1, 7));
         let mut bench = Bench::with_world(WorldConfig { seed, pcie, link, ..WorldConfig::default() }, retries);
         bench.step_clocks = STEP;
-        Cards { bench, ended: Vec::new() }
+        Cards { bench, ended: Vec::new(), is_lossy: link.loss_ppm != 0 }
     }
 }
 
@@ -246,6 +248,8 @@ pub struct Cards {
     bench: Bench,
     /// Contexts of callbacks that are over, and how often each was called.
     ended: Vec<(&'static Slot, usize)>,
+    /// The link loses, repeats, reorders and corrupts.
+    is_lossy: bool,
 }
 
 impl Cards {
@@ -254,7 +258,7 @@ impl Cards {
     /// # Panics
     /// If the model finds something that is not as it should be.
     pub fn run(&mut self, program: &Program) -> Tally {
-        let before = self.holdings();
+        let (before, statistics) = (self.holdings(), self.statistics());
         let start = self.bench.world.clock();
         let mut run = Run::new(&mut self.bench);
         for op in &program.ops {
@@ -270,7 +274,37 @@ impl Cards {
             let anomalies = side.host().anomalies();
             assert_eq!((anomalies.stray_completions(), anomalies.lost_objects()), (0, 0), "stray completions, lost objects");
         }
+        self.check_statistics(statistics, tally.pairs);
         Tally { programs: 1, steps: program.ops.len() as u64, clocks: self.bench.world.clock() - start, ..tally }
+    }
+
+    fn statistics(&self) -> [NDIS_NDK_PERFORMANCE_COUNTERS; 2] {
+        [0, 1].map(|side| self.bench.statistics(side))
+    }
+
+    /// Checks what was counted since `before`: one connection made for each of `pairs` and none left, and what one card sent the other one took, unless
+    /// the link or a full buffer had a say in it.
+    fn check_statistics(&self, before: [NDIS_NDK_PERFORMANCE_COUNTERS; 2], pairs: u64) {
+        let after = self.statistics();
+        let since = |of: fn(&NDIS_NDK_PERFORMANCE_COUNTERS) -> u64| [0, 1].map(|side| of(&after[side]) - of(&before[side]));
+        let [connects, accepts] = [since(|of| of.Connect), since(|of| of.Accept)];
+        assert_eq!([connects.iter().sum::<u64>(), accepts.iter().sum()], [pairs; 2], "connections made");
+        assert_eq!([since(|of| of.ConnectFailure), since(|of| of.CQError), after.map(|of| of.ActiveConnection)], [[0; 2]; 3]);
+        // Over any link: the card counts the same frames in 32 bits too.
+        for (side, after) in self.bench.sides.iter().zip(&after) {
+            let [taken, sent] = [Counter::RxAccepted, Counter::TxPackets].map(|counter| side.host().read_counter(counter));
+            assert_eq!([after.RDMAInFrames as u32, after.RDMAOutFrames as u32], [taken, sent], "frames that one card took and sent");
+        }
+        if self.is_lossy || self.bench.sides.iter().any(|side| side.host().read_counter(Counter::RxOverflow) != 0) {
+            return;
+        }
+        let mut taken = [since(|of| of.RDMAInFrames), since(|of| of.RDMAInOctets)];
+        taken.iter_mut().for_each(|sides| sides.reverse());
+        assert_eq!(
+            [since(|of| of.RDMAOutFrames), since(|of| of.RDMAOutOctets)],
+            taken,
+            "frames and octets that one card sent and the other one took"
+        );
     }
 
     /// Returns how much memory each card reaches, in mappings, and what objects it has.

@@ -1,5 +1,6 @@
-//! A device that remembers what the driver allocates, so that a test can spoil a ring as no driver would.
+//! A device that remembers what the driver allocates, so that a test can spoil a ring as no driver would, and that says of registers what a test wants.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,6 +15,8 @@ pub struct Spy {
     device: Arc<SimDevice>,
     /// What was allocated since [`Spy::watch`]; nothing while nobody watches.
     seen: Mutex<Option<Vec<DmaBuffer>>>,
+    /// What some registers read as.
+    answers: Mutex<BTreeMap<u32, u32>>,
 }
 
 impl fmt::Debug for Spy {
@@ -25,12 +28,17 @@ impl fmt::Debug for Spy {
 impl Spy {
     /// Returns a device that passes everything on to `device`.
     pub fn new(device: Arc<SimDevice>) -> Self {
-        Self { device, seen: Mutex::default() }
+        Self { device, seen: Mutex::default(), answers: Mutex::default() }
     }
 
     /// Keeps what is allocated from now on, which keeps it from being freed.
     pub fn watch(&self) {
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(Vec::new());
+    }
+
+    /// Lets a register read as `value` from now on.
+    pub fn answer(&self, offset: u32, value: u32) {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner).insert(offset, value);
     }
 
     /// Returns what was allocated since [`Spy::watch`], and watches no more.
@@ -39,9 +47,20 @@ impl Spy {
     }
 }
 
+impl Bar for Spy {
+    fn read32(&self, offset: u32) -> u32 {
+        let answer = self.answers.lock().unwrap_or_else(PoisonError::into_inner).get(&offset).copied();
+        answer.unwrap_or_else(|| self.device.bar().read32(offset))
+    }
+
+    fn write32(&self, offset: u32, value: u32) {
+        self.device.bar().write32(offset, value);
+    }
+}
+
 impl Device for Spy {
     fn bar(&self) -> &dyn Bar {
-        self.device.bar()
+        self
     }
 
     fn alloc(self: Arc<Self>, len: usize, align: usize) -> Result<DmaBuffer, Error> {
