@@ -210,8 +210,9 @@ impl Anomalies {
         self.stray_completions.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of objects that the card refused to give up. Their numbers are kept for good, and so is their memory, unless it is the
-    /// caller's: then it leaves the card's reach, and its bus addresses are kept.
+    /// Returns the number of objects that the card refused to give up. Their numbers are kept for good, and so are
+    /// the label of their domain, the CQs of a QP, and their memory, unless it is the caller's: then it leaves the card's reach, and its bus addresses
+    /// are kept.
     pub fn lost_objects(&self) -> u64 {
         self.lost_objects.load(Ordering::Relaxed)
     }
@@ -602,24 +603,32 @@ impl Adapter {
     ///
     /// Unless the card says that the object may still exist: then it may still use the memory,
     /// which is therefore kept for good, together with the number. See [`Adapter::retire_region`] for memory that is the consumer's.
-    pub(crate) fn retire(&self, kind: Kind, number: u32, memory: impl Sized, error: Option<&Error>) {
-        if is_off_the_card(error) {
+    /// Returns whether it is off the card.
+    pub(crate) fn retire(&self, kind: Kind, number: u32, memory: impl Sized, error: Option<&Error>) -> bool {
+        let is_gone = is_off_the_card(error);
+        if is_gone {
             self.give_back_number(kind, number);
         } else {
-            self.anomalies.lost_objects.fetch_add(1, Ordering::Relaxed);
-            tracing::error!(number, ?error, "the card keeps an object, and so its number");
-            std::mem::forget(memory);
+            self.keep(number, memory, error);
         }
+        is_gone
+    }
+
+    /// Keeps number and memory of an object for good: the card may still use it.
+    pub(crate) fn keep(&self, number: u32, memory: impl Sized, error: Option<&Error>) {
+        self.anomalies.lost_objects.fetch_add(1, Ordering::Relaxed);
+        tracing::error!(number, ?error, "the card keeps an object, and so its number");
+        std::mem::forget(memory);
     }
 
     /// Ends a region as [`Adapter::retire`] ends any object. Memory that was mapped for it is its owner's again in any case: what the card does not
     /// give up is taken out of its reach, at addresses that are not used again.
-    pub(crate) fn retire_region(&self, index: u32, memory: DmaBuffer, error: Option<&Error>) {
+    pub(crate) fn retire_region(&self, index: u32, memory: DmaBuffer, error: Option<&Error>) -> bool {
         if is_off_the_card(error) || !memory.never_reuse_addresses() {
             return self.retire(|numbers| &mut numbers.mrs, index, memory, error);
         }
         drop(memory);
-        self.retire(|numbers| &mut numbers.mrs, index, (), error);
+        self.retire(|numbers| &mut numbers.mrs, index, (), error)
     }
 
     pub(crate) fn qp(&self, number: u32) -> Option<Arc<Qp>> {

@@ -103,6 +103,8 @@ pub struct Cq {
     /// The card is gone: what is outstanding is completed here.
     is_lost: AtomicBool,
     flushed: Signal,
+    /// A QP that completes here is left on the card.
+    is_kept: AtomicBool,
     on_close: Mutex<Vec<CloseCallback>>,
 }
 
@@ -227,6 +229,7 @@ impl Cq {
                 is_dead: AtomicBool::new(false),
                 is_lost: AtomicBool::new(false),
                 flushed: Signal::default(),
+                is_kept: AtomicBool::new(false),
                 on_close: Mutex::default(),
             });
             adapter.enter_cq(cqn, Arc::downgrade(&cq));
@@ -447,6 +450,13 @@ impl Cq {
         Self::call_back(cq, CqNotice::Completion);
     }
 
+    /// Notes that a QP that completes here has ended; the card may not have given it up.
+    pub(crate) fn retired(&self, is_off_the_card: bool) {
+        if !is_off_the_card {
+            self.is_kept.store(true, Ordering::Release);
+        }
+    }
+
     /// The card is gone.
     pub(crate) fn lose(&self) {
         self.is_lost.store(true, Ordering::Release);
@@ -590,6 +600,15 @@ impl Drop for Cq {
     fn drop(&mut self) {
         let (cqn, memory) = (self.cqn, self.memory.clone());
         let on_close = std::mem::take(&mut *lock(&self.on_close));
+        if self.is_kept.load(Ordering::Acquire) {
+            self.adapter.keep(cqn, memory, None);
+            // The adapter stays until they are called.
+            let adapter = Arc::clone(&self.adapter);
+            return self.adapter.defer(move || {
+                on_close.into_iter().for_each(|done| done());
+                drop(adapter);
+            });
+        }
         self.adapter.submit_teardown(Command::naming(CommandOp::DestroyCq, cqn), move |adapter, outcome| {
             adapter.retire(|numbers| &mut numbers.cqs, cqn, memory, outcome.err().as_ref());
             for done in on_close {

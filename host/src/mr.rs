@@ -85,7 +85,7 @@ impl Mr {
         let pd = Arc::clone(pd);
         let submitted = adapter.submit(Command::create_mr(&args), move |adapter, outcome| {
             if let Err(error) = outcome {
-                adapter.retire_region(key.index(), memory, Some(&error));
+                pd.retired(adapter.retire_region(key.index(), memory, Some(&error)));
                 return done(Err(error));
             }
             done(Ok(Arc::new(Self { pd, key, memory: Some(memory), base_va, access, on_close: Mutex::default() })));
@@ -153,7 +153,7 @@ impl Drop for Mr {
         let (key, pd, Some(memory)) = (self.key, Arc::clone(&self.pd), self.memory.take()) else { return };
         let on_close = std::mem::take(&mut *lock(&self.on_close));
         self.pd.adapter().submit_teardown(Command::naming(CommandOp::DestroyMr, key.0), move |adapter, outcome| {
-            adapter.retire_region(key.index(), memory, outcome.err().as_ref());
+            pd.retired(adapter.retire_region(key.index(), memory, outcome.err().as_ref()));
             for done in on_close {
                 done();
             }
@@ -188,7 +188,7 @@ impl PrivilegedMr {
         let pd = Arc::clone(pd);
         let submitted = adapter.submit(Command::create_mr(&args), move |adapter, outcome| {
             if let Err(error) = outcome {
-                adapter.retire(|numbers| &mut numbers.mrs, key.index(), (), Some(&error));
+                pd.retired(adapter.retire(|numbers| &mut numbers.mrs, key.index(), (), Some(&error)));
                 return done(Err(error));
             }
             done(Ok(Self { pd, key }));
@@ -206,7 +206,7 @@ impl Drop for PrivilegedMr {
     fn drop(&mut self) {
         let (key, pd) = (self.key, Arc::clone(&self.pd));
         self.pd.adapter().submit_teardown(Command::naming(CommandOp::DestroyMr, key.0), move |adapter, outcome| {
-            adapter.retire(|numbers| &mut numbers.mrs, key.index(), (), outcome.err().as_ref());
+            pd.retired(adapter.retire(|numbers| &mut numbers.mrs, key.index(), (), outcome.err().as_ref()));
             drop(pd);
         });
     }

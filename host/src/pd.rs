@@ -1,5 +1,6 @@
 //! Protection domains: labels that tie QPs and regions together. The card keeps no state for them.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::adapter::Adapter;
@@ -11,6 +12,8 @@ use crate::lock;
 pub struct Pd {
     adapter: Arc<Adapter>,
     label: u16,
+    /// Something of the domain is left on the card, so the label is not for another one.
+    is_label_kept: AtomicBool,
     on_close: Mutex<Vec<CloseCallback>>,
 }
 
@@ -25,7 +28,12 @@ impl Pd {
     pub fn create(adapter: &Arc<Adapter>) -> Result<Arc<Self>, Error> {
         let label = adapter.take_number(|numbers| &mut numbers.pds)?;
         // Labels have 16 bits because the capability was checked for that.
-        Ok(Arc::new(Self { adapter: Arc::clone(adapter), label: label as u16, on_close: Mutex::default() }))
+        Ok(Arc::new(Self {
+            adapter: Arc::clone(adapter),
+            label: label as u16,
+            is_label_kept: AtomicBool::new(false),
+            on_close: Mutex::default(),
+        }))
     }
 
     /// Returns the label that the card compares.
@@ -36,6 +44,13 @@ impl Pd {
     /// Returns the adapter.
     pub fn adapter(&self) -> &Arc<Adapter> {
         &self.adapter
+    }
+
+    /// Notes that an object of the domain has ended; the card may not have given it up.
+    pub(crate) fn retired(&self, is_off_the_card: bool) {
+        if !is_off_the_card {
+            self.is_label_kept.store(true, Ordering::Release);
+        }
     }
 
     /// Closes the domain: at once if this was the last handle and no QP or region is left in it,
@@ -53,7 +68,9 @@ impl Pd {
 
 impl Drop for Pd {
     fn drop(&mut self) {
-        self.adapter.give_back_number(|numbers| &mut numbers.pds, u32::from(self.label));
+        if !self.is_label_kept.load(Ordering::Acquire) {
+            self.adapter.give_back_number(|numbers| &mut numbers.pds, u32::from(self.label));
+        }
         for done in std::mem::take(&mut *lock(&self.on_close)) {
             done();
         }

@@ -150,7 +150,10 @@ impl Parts {
         // Before the number is free: completions that were not polled yet must not meet the next QP of that number.
         self.send_cq.detach(qpn);
         self.receive_cq.detach_receiver(&self.receives);
-        self.pd.adapter().retire(|numbers| &mut numbers.qps, qpn, self.units.buffer().clone(), error);
+        let is_gone = self.pd.adapter().retire(|numbers| &mut numbers.qps, qpn, self.units.buffer().clone(), error);
+        self.pd.retired(is_gone);
+        self.send_cq.retired(is_gone);
+        self.receive_cq.retired(is_gone);
     }
 }
 

@@ -527,6 +527,44 @@ fn an_object_that_the_card_does_not_give_up_keeps_its_memory() {
 }
 
 #[test]
+fn domain_and_cqs_of_what_the_card_keeps_are_for_nothing_else() {
+    let mut bytes = vec![0; 4096];
+    let (card, adapter, mr, _) = mapped_region(&mut bytes);
+    let of_mr = mr.pd().label();
+    card.state().refuse.push_back(3);
+    mr.close_blocking().unwrap();
+    let pd = Pd::create(&adapter).unwrap();
+    let cqs = [(); 3].map(|()| Cq::create_blocking(&adapter, 8, None).unwrap());
+    let of_qp = pd.label();
+    let cqns = [cqs[0].cqn(), cqs[1].cqn()];
+    let qp = Qp::create_blocking(&pd, &cqs[0], &cqs[1], QpOptions::sender(4)).unwrap();
+    drop(pd);
+    card.state().refuse.push_back(3);
+    qp.close_blocking().unwrap();
+    assert_eq!((adapter.anomalies().lost_objects(), adapter.objects().pds), (2, 2));
+    assert_ne!(of_mr, of_qp);
+    // The card may still complete on them: they are closed for their consumer alone.
+    let calls = Calls::default();
+    for cq in cqs {
+        let _ = cq.close(calls.one());
+    }
+    assert_eq!(calls.count(), 0, "not on this stack");
+    adapter.process_events();
+    assert_eq!(calls.count(), 3);
+    assert_eq!((adapter.anomalies().lost_objects(), adapter.objects().cqs), (4, 2));
+    for _ in 0..2 * adapter.info().max_cqs {
+        let cq = Cq::create_blocking(&adapter, 8, None).unwrap();
+        assert!(!cqns.contains(&cq.cqn()), "CQ {} is in use on the card", cq.cqn());
+        cq.close_blocking().unwrap();
+    }
+    // Every other label comes around.
+    for _ in 0..2 * adapter.info().max_pds {
+        let label = Pd::create(&adapter).unwrap().label();
+        assert!(label != of_mr && label != of_qp, "label {label} is in use on the card");
+    }
+}
+
+#[test]
 fn a_flush_ends_a_connection_that_is_being_made() {
     let bench = Bench::new(4);
     let pd = bench.qp.pd().clone();
