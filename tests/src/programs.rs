@@ -1,10 +1,10 @@
 //! Random programs of an NDK consumer, and the small model of the contract that they are held to.
 //!
-//! A program creates pairs of QPs, connects them, posts with flags of all kinds, flushes, disconnects, closes, arms, moderates, and polls, in any
-//! order, in hosts that are fast or slow, over a link that may lose, repeat, reorder and corrupt frames. The model knows what was accepted, not
+//! A program creates pairs of QPs on the CQs of both sides, connects them, posts with flags of all kinds, flushes, disconnects, closes, arms, moderates,
+//! and polls, in any order, in hosts that are fast or slow, over a link that may lose, repeat, reorder and corrupt frames. The model knows what was accepted, not
 //! when anything happens. It demands:
 //!
-//! * each accepted request makes one entry at most, and exactly one unless it was silent and succeeded;
+//! * each accepted request makes one entry at most, on the CQ of its queue, and exactly one unless it was silent and succeeded;
 //! * entries of a queue come in the order of posting; behind one that failed every request has an entry, silent or not, that says cancelled;
 //! * a queue takes as many requests as it was made for, no more and no less; none is taken after a flush or a disconnect;
 //! * while nobody has ended the connection, no request fails and there is no disconnect event; a request with a wrong token never succeeds;
@@ -37,6 +37,8 @@ const SPACE: usize = 64 * 1024;
 const GAP: usize = 32;
 /// What a source is overwritten with when nobody may read it any more.
 const SCRIBBLE: u8 = 0xFF;
+/// CQs of a side.
+const CQS: usize = 2;
 /// Most pairs of QPs of a program.
 const MOST_PAIRS: usize = 6;
 /// Most inline bytes of a write, and longest write of most.
@@ -74,8 +76,8 @@ pub struct Program {
 /// One step. `pair` is taken modulo what there is.
 #[derive(Clone, Copy, Debug)]
 enum Op {
-    /// Two QPs with queues of `depth` that take `inline_bytes`, connected.
-    Connect { depth: u32, inline_bytes: u32 },
+    /// Two QPs with queues of `depth` that take `inline_bytes`, connected. Initiator requests and receives complete on these CQs of their sides.
+    Connect { depth: u32, inline_bytes: u32, cqs: [usize; 2] },
     /// A write of `len` bytes from `sges` places, some of which may have no bytes, with flags; `fault` spoils a token.
     Write { pair: usize, side: usize, flags: u32, len: usize, sges: usize, fault: Fault },
     /// A receive.
@@ -89,11 +91,11 @@ enum Op {
     /// `NdkCloseQp`.
     CloseQp { pair: usize, side: usize },
     /// `NdkArmCq`.
-    Arm { side: usize, kind: u32 },
+    Arm { side: usize, cq: usize, kind: u32 },
     /// `NdkControlCqInterruptModeration`.
-    Moderate { side: usize, interval: u32, count: u32 },
+    Moderate { side: usize, cq: usize, interval: u32, count: u32 },
     /// Up to `most` entries are taken.
-    Poll { side: usize, most: usize },
+    Poll { side: usize, cq: usize, most: usize },
     /// Time passes.
     Run { clocks: u64 },
 }
@@ -124,8 +126,9 @@ enum End {
 /// them sooner.
 pub fn programs(longest: usize) -> impl Strategy<Value = Program> {
     let which = || (0usize..8, 0usize..2);
-    let connect = (1u32..17, prop_oneof![Just(32u32), Just(MOST_INLINE as u32)]);
-    let connect = connect.prop_map(|(depth, inline_bytes)| Op::Connect { depth, inline_bytes });
+    let cq = || 0..CQS;
+    let connect = (1u32..17, prop_oneof![Just(32u32), Just(MOST_INLINE as u32)], [cq(), cq()]);
+    let connect = connect.prop_map(|(depth, inline_bytes, cqs)| Op::Connect { depth, inline_bytes, cqs });
     let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>()).prop_map(|(silent, fence, inline, defer)| {
         let bit = |set, flag| if set { flag } else { 0 };
         bit(silent, NDK_OP_FLAG_SILENT_SUCCESS)
@@ -146,9 +149,9 @@ pub fn programs(longest: usize) -> impl Strategy<Value = Program> {
         1 => which().prop_map(|(pair, side)| Op::Disconnect { pair, side }),
         1 => which().prop_map(|(pair, side)| Op::CloseConnector { pair, side }),
         1 => which().prop_map(|(pair, side)| Op::CloseQp { pair, side }),
-        8 => (0usize..2, 0u32..3).prop_map(|(side, kind)| Op::Arm { side, kind }),
-        2 => (0usize..2, 0u32..40, 0u32..9).prop_map(|(side, interval, count)| Op::Moderate { side, interval, count }),
-        24 => (0usize..2, 1usize..20).prop_map(|(side, most)| Op::Poll { side, most }),
+        8 => (0usize..2, cq(), 0u32..3).prop_map(|(side, cq, kind)| Op::Arm { side, cq, kind }),
+        2 => (0usize..2, cq(), 0u32..40, 0u32..9).prop_map(|(side, cq, interval, count)| Op::Moderate { side, cq, interval, count }),
+        24 => (0usize..2, cq(), 1usize..20).prop_map(|(side, cq, most)| Op::Poll { side, cq, most }),
         36 => prop_oneof![3 => 1u64..50, 2 => 50u64..400, 1 => 400u64..2000].prop_map(|clocks| Op::Run { clocks }),
     ]
     .boxed();
@@ -429,6 +432,8 @@ impl Queue {
 /// Two QPs.
 struct Pair {
     connected: Connected,
+    /// Where initiator requests and receives complete, on both sides.
+    cqs: [usize; 2],
     depth: usize,
     inline_bytes: usize,
     initiators: [Queue; 2],
@@ -471,10 +476,15 @@ impl Pair {
     }
 }
 
+/// Side and number of each CQ.
+fn every_cq() -> impl Iterator<Item = (usize, usize)> {
+    (0..2).flat_map(|side| (0..CQS).map(move |cq| (side, cq)))
+}
+
 struct Run<'a> {
     bench: &'a mut Bench,
     pds: [*mut NDK_PD; 2],
-    cqs: [(*mut NDK_CQ, &'static Slot); 2],
+    cqs: [[(*mut NDK_CQ, &'static Slot); CQS]; 2],
     sources: [Region; 2],
     sinks: [Region; 2],
     /// What the sources hold.
@@ -484,24 +494,25 @@ struct Run<'a> {
     pairs: Vec<Pair>,
     next_request: u64,
     refused: u64,
-    arms: [usize; 2],
+    arms: [[usize; CQS]; 2],
 }
 
 impl<'a> Run<'a> {
     fn new(bench: &'a mut Bench) -> Self {
         let pds = [0, 1].map(|side| bench.pd(side));
         // Room for everything that a program can have outstanding.
-        let cqs = [0, 1].map(|side| bench.cq(side, 1024));
+        let cqs = [0, 1].map(|side| [(); CQS].map(|()| bench.cq(side, 1024)));
         let sources = [0, 1].map(|side| bench.region(pds[side], SPACE, NDK_MR_FLAG_ALLOW_LOCAL_READ));
         let sinks = [0, 1].map(|side| bench.region(pds[side], SPACE, NDK_MR_FLAG_ALLOW_REMOTE_WRITE));
         let filled = [(); 2].map(|()| vec![CANARY; SPACE]);
-        Self { bench, pds, cqs, sources, sinks, filled, free: GAP, pairs: Vec::new(), next_request: 0, refused: 0, arms: [0; 2] }
+        let arms = [[0; CQS]; 2];
+        Self { bench, pds, cqs, sources, sinks, filled, free: GAP, pairs: Vec::new(), next_request: 0, refused: 0, arms }
     }
 
     fn step(&mut self, op: Op) {
         let count = self.pairs.len();
         match op {
-            Op::Connect { depth, inline_bytes } if count < MOST_PAIRS => self.connect(depth, inline_bytes),
+            Op::Connect { depth, inline_bytes, cqs } if count < MOST_PAIRS => self.connect(depth, inline_bytes, cqs),
             Op::Connect { .. } => {}
             // A QP that is closed is not used any more.
             Op::Write { pair, side, .. } | Op::Receive { pair, side } | Op::Flush { pair, side }
@@ -512,12 +523,12 @@ impl<'a> Run<'a> {
             Op::Disconnect { pair, side } => self.disconnect(pair % count, side),
             Op::CloseConnector { pair, side } => self.close_connector(pair % count, side),
             Op::CloseQp { pair, side } => self.close_qp(pair % count, side),
-            Op::Arm { side, kind } => self.arm(side, kind),
-            Op::Moderate { side, interval, count } => {
-                assert_eq!(ndk!(self.cqs[side].0, NdkControlCqInterruptModeration(interval, count)), SUCCESS);
+            Op::Arm { side, cq, kind } => self.arm(side, cq, kind),
+            Op::Moderate { side, cq, interval, count } => {
+                assert_eq!(ndk!(self.cqs[side][cq].0, NdkControlCqInterruptModeration(interval, count)), SUCCESS);
             }
-            Op::Poll { side, most } => {
-                self.poll(side, most);
+            Op::Poll { side, cq, most } => {
+                self.poll(side, cq, most);
             }
             Op::Run { clocks } => {
                 (0..clocks / STEP).for_each(|_| self.bench.step());
@@ -526,16 +537,18 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn connect(&mut self, depth: u32, inline_bytes: u32) {
+    fn connect(&mut self, depth: u32, inline_bytes: u32, cqs: [usize; 2]) {
         let number = self.pairs.len() as u64;
         let qps = [0, 1].map(|side| {
             let context = number << 8 | side as u64;
             let initiator_sges = MOST_SGES as u32;
             let size = QpSize { context, receives: depth, initiators: depth, initiator_sges, inline_bytes, ..QpSize::default() };
-            self.bench.qp(self.pds[side], self.cqs[side].0, self.cqs[side].0, size)
+            let [initiator_cq, receive_cq] = cqs.map(|cq| self.cqs[side][cq].0);
+            self.bench.qp(self.pds[side], receive_cq, initiator_cq, size)
         });
         self.pairs.push(Pair {
             connected: self.bench.connect(qps),
+            cqs,
             depth: depth as usize,
             inline_bytes: inline_bytes as usize,
             initiators: Default::default(),
@@ -678,20 +691,21 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn arm(&mut self, side: usize, kind: u32) {
-        self.arms[side] += 1;
-        ndk!(self.cqs[side].0, NdkArmCq(kind));
+    fn arm(&mut self, side: usize, cq: usize, kind: u32) {
+        self.arms[side][cq] += 1;
+        ndk!(self.cqs[side][cq].0, NdkArmCq(kind));
     }
 
     /// Takes entries and holds them against the model. Returns how many there were.
-    fn poll(&mut self, side: usize, most: usize) -> usize {
-        let entries = self.bench.take(self.cqs[side].0, most);
+    fn poll(&mut self, side: usize, cq: usize, most: usize) -> usize {
+        let entries = self.bench.take(self.cqs[side][cq].0, most);
         for entry in &entries {
             let (number, from) = ((entry.qp >> 8) as usize, (entry.qp & 0xFF) as usize);
             assert!(number < self.pairs.len() && from == side, "an entry of no QP of this side: {entry:x?}");
             let pair = &mut self.pairs[number];
             pair.check(entry);
             match entry.operation {
+                1 | 64 if pair.cqs[usize::from(entry.operation == 1)] != cq => panic!("an entry on a CQ of another queue: {entry:x?}"),
                 1 => {
                     assert_eq!(entry.status, CANCELLED, "a receive that no send takes: {entry:x?}");
                     pair.receives[side].enter(entry);
@@ -711,17 +725,18 @@ impl<'a> Run<'a> {
         entries.len()
     }
 
-    /// Takes all entries. Returns how many each side had.
-    fn poll_all(&mut self) -> [usize; 2] {
-        [0, 1].map(|side| {
-            let mut count = 0;
+    /// Takes all entries. Returns how many each CQ of each side had.
+    fn poll_all(&mut self) -> [[usize; CQS]; 2] {
+        let mut counts = [[0; CQS]; 2];
+        for (side, cq) in every_cq() {
             loop {
-                match self.poll(side, 64) {
-                    0 => break count,
-                    more => count += more,
+                match self.poll(side, cq, 64) {
+                    0 => break,
+                    more => counts[side][cq] += more,
                 }
             }
-        })
+        }
+        counts
     }
 
     /// Waits until everything is done that nothing stands in the way of.
@@ -740,28 +755,28 @@ impl<'a> Run<'a> {
     /// Flushes all QPs behind an arm, and waits for the entries and the notifications.
     fn flush_all(&mut self) {
         self.poll_all();
-        let notified = self.cqs.map(|(_, slot)| slot.count());
-        for side in 0..2 {
-            assert_eq!(ndk!(self.cqs[side].0, NdkControlCqInterruptModeration(0, 0)), SUCCESS);
-            self.arm(side, NDK_CQ_NOTIFY_ANY);
+        let told = |run: &Self| run.cqs.map(|cqs| cqs.map(|(_, slot)| slot.count()));
+        let notified = told(self);
+        for (side, cq) in every_cq() {
+            assert_eq!(ndk!(self.cqs[side][cq].0, NdkControlCqInterruptModeration(0, 0)), SUCCESS);
+            self.arm(side, cq, NDK_CQ_NOTIFY_ANY);
         }
         for (index, side) in (0..self.pairs.len()).flat_map(|index| [(index, 0), (index, 1)]) {
             if self.pairs[index].closing_qps[side].is_none() {
                 self.flush(index, side);
             }
         }
-        let mut entries = [0; 2];
+        let mut entries = [[0; CQS]; 2];
         for _ in 0..FLUSH / STEP {
-            for (sum, more) in entries.iter_mut().zip(self.poll_all()) {
-                *sum += more;
-            }
-            let is_told = |side: usize| entries[side] == 0 || self.cqs[side].1.count() > notified[side];
-            if is_told(0) && is_told(1) && self.pairs.iter().flat_map(Pair::open_queues).all(Queue::is_quiet) {
+            let more = self.poll_all();
+            every_cq().for_each(|(side, cq)| entries[side][cq] += more[side][cq]);
+            let is_told = |(side, cq): (usize, usize)| entries[side][cq] == 0 || self.cqs[side][cq].1.count() > notified[side][cq];
+            if every_cq().all(is_told) && self.pairs.iter().flat_map(Pair::open_queues).all(Queue::is_quiet) {
                 return;
             }
             self.bench.step();
         }
-        let told = self.cqs.map(|(_, slot)| slot.count());
+        let told = told(self);
         panic!("{FLUSH} clocks behind a flush, with entries {entries:?} and notifications {notified:?} to {told:?}, something is missing");
     }
 
@@ -799,14 +814,14 @@ impl<'a> Run<'a> {
         slots.extend(self.pairs.iter().flat_map(|pair| pair.closing_qps.into_iter().chain(pair.closing)).flatten());
         slots.iter().for_each(|slot| self.bench.closed(slot));
         self.poll_all();
-        for (cq, _) in self.cqs {
+        for (cq, _) in self.cqs.into_iter().flatten() {
             // SAFETY: the CQ is live.
             let close = unsafe { (*(*cq).Dispatch).NdkCloseCq };
             let slot = self.bench.close_object(close, cq.cast());
             self.bench.closed(slot);
             slots.push(slot);
         }
-        slots.extend(self.cqs.map(|(_, notified)| notified));
+        slots.extend(self.cqs.into_iter().flatten().map(|(_, notified)| notified));
         slots.extend(self.pairs.iter().flat_map(|pair| pair.connected.events.into_iter().chain(pair.disconnects.iter().copied())));
         let calls: Vec<usize> = slots.iter().map(|slot| slot.count()).collect();
         (0..SILENCE / STEP).for_each(|_| self.bench.step());
@@ -837,10 +852,10 @@ impl<'a> Run<'a> {
     }
 
     fn check(&self) {
-        for (side, (_, notified)) in self.cqs.iter().enumerate() {
-            let calls = notified.calls();
+        for (side, cq) in every_cq() {
+            let (calls, arms) = (self.cqs[side][cq].1.calls(), self.arms[side][cq]);
             assert!(calls.iter().all(|call| *call == Call::Notified(SUCCESS)), "{calls:x?}");
-            assert!(calls.len() <= self.arms[side], "{} notifications of {} arms", calls.len(), self.arms[side]);
+            assert!(calls.len() <= arms, "{} notifications of {arms} arms", calls.len());
         }
         let mut expected = [(); 2].map(|()| vec![CANARY; SPACE]);
         for pair in &self.pairs {
