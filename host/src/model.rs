@@ -207,6 +207,115 @@ fn deferred_requests_are_reaped_as_others_are() {
     posts_against_reaping([WriteFlags(DEFER.0 | SILENT.0), PLAIN, DEFER]);
 }
 
+/// Runs a model of a poster of two requests, of a flush, and of a card whose completions are polled, all at once.
+fn posts_against_flush_and_reaping(requests: [WriteFlags; 2]) {
+    explore(3, move || {
+        let queue = Queue::new(2);
+        let is_silent = move |index: u64| requests[index as usize].contains(SILENT);
+        let (flushed, other) = (queue.clone(), queue.clone());
+        let flusher = thread::spawn(move || flushed.flush());
+        let reaper = thread::spawn(move || other.execute(0, is_silent));
+        let mut poster = queue.poster();
+        let posted = (0..).zip(requests).filter(|(index, flags)| queue.post(&mut poster, *index, *flags)).count();
+        flusher.join().unwrap();
+        let end = reaper.join().unwrap();
+        assert_eq!(queue.execute(end, is_silent), posted as u64, "all that were posted reach the card");
+        assert_eq!(poster.free_slots(|| queue.progress()), 2, "no slot is lost");
+        assert!(!queue.shared.is_busy(), "and everybody knows");
+    });
+}
+
+#[test]
+fn what_is_posted_into_a_flush_is_shown_to_the_card_and_reaped() {
+    posts_against_flush_and_reaping([PLAIN, PLAIN]);
+    posts_against_flush_and_reaping([DEFER, PLAIN]);
+    posts_against_flush_and_reaping([SILENT, DEFER]);
+}
+
+/// Runs a model of a poster, of a drain (what a disconnect and the close of a connector wait for), and of a card that reads the memory of what it is
+/// shown until its QP is in ERROR.
+fn posts_against_drain(requests: &'static [WriteFlags]) {
+    /// What the card knows of the QP; a command finds it between two of its steps.
+    #[derive(Default)]
+    struct OnCard {
+        /// Requests that are ended.
+        consumer: u64,
+        is_in_error: bool,
+        reads_memory: bool,
+    }
+    explore(3, move || {
+        let (queue, card) = (Queue::new(2), Arc::new(Mutex::new(OnCard::default())));
+        let (shown, qp) = (queue.clone(), card.clone());
+        let worker = thread::spawn(move || {
+            for _ in 0..2 {
+                {
+                    let mut qp = qp.lock().unwrap();
+                    if shown.doorbell() == qp.consumer {
+                        continue;
+                    }
+                    qp.reads_memory = !qp.is_in_error;
+                }
+                let mut qp = qp.lock().unwrap();
+                qp.reads_memory = false;
+                qp.consumer += 1;
+            }
+        });
+        let (drained, qp) = (queue.clone(), card.clone());
+        let drainer = thread::spawn(move || {
+            // What `Qp::flush` does, and then each query of `Qp::wait_for_drain`.
+            drained.flush();
+            qp.lock().unwrap().is_in_error = true;
+            for _ in 0..2 {
+                let (consumer, reads_memory) = {
+                    let qp = qp.lock().unwrap();
+                    (qp.consumer, qp.reads_memory)
+                };
+                if consumer == drained.shared.producer() {
+                    assert!(!reads_memory, "the drain is over, and the card reads the memory of a request");
+                    return;
+                }
+            }
+        });
+        let mut poster = queue.poster();
+        let posted = (0..).zip(requests).filter(|(index, flags)| queue.post(&mut poster, *index, **flags)).count();
+        worker.join().unwrap();
+        drainer.join().unwrap();
+        assert_eq!(queue.doorbell(), posted as u64, "what was posted meanwhile is shown to the card, which flushes it");
+    });
+}
+
+#[test]
+fn no_memory_of_a_request_is_read_behind_a_drain_that_met_its_post() {
+    posts_against_drain(&[PLAIN]);
+    posts_against_drain(&[DEFER, PLAIN]);
+    posts_against_drain(&[PLAIN, DEFER]);
+}
+
+/// Runs a model of a post into the slot of a silent request that is done, and of a poller that ends what a card that is gone has left.
+#[test]
+fn a_late_post_on_a_card_that_is_gone_is_ended_once_and_what_was_done_is_not() {
+    explore(2, || {
+        let queue = Queue::new(1);
+        let mut poster = queue.poster();
+        assert!(queue.post(&mut poster, 0, SILENT));
+        queue.card.progress.store(1, Ordering::Release);
+        let gone = queue.clone();
+        let take = move || {
+            let lost = gone.shared.take_lost(gone.progress()).map(|completion| completion.context);
+            gone.shared.release();
+            lost
+        };
+        let poller = thread::spawn(move || {
+            let lost = take();
+            (take, lost)
+        });
+        assert!(queue.post(&mut poster, 1, PLAIN), "the record says that the slot is free");
+        let (take, lost) = poller.join().unwrap();
+        let lost: Vec<_> = lost.into_iter().chain(take()).chain(take()).collect();
+        assert_eq!(lost, [context(1)]);
+    });
+}
+
 /// Runs a model of a send queue that is given back with a deferred request, of another thread that takes it, and perhaps of a flush.
 fn close_against_the_next_poster(is_flushed: bool) {
     explore(3, move || {
