@@ -189,7 +189,8 @@ impl StageCounts {
     }
 }
 
-/// What the driver saw of the card that should not be, and CQs that were too small. All zero on a sane card with a sane consumer.
+/// What the driver saw of the card that should not be, and CQs that were too small. On a sane card with a sane consumer there is nothing but events of
+/// objects that were closed meanwhile.
 #[derive(Debug, Default)]
 pub struct Anomalies {
     unknown_events: AtomicU64,
@@ -210,9 +211,9 @@ impl Anomalies {
         self.stray_completions.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of objects that the card refused to give up. Their numbers are kept for good, and so are
-    /// the label of their domain, the CQs of a QP, and their memory, unless it is the caller's: then it leaves the card's reach, and its bus addresses
-    /// are kept.
+    /// Returns the number of objects that the card refused to give up, and of the CQs of such QPs. As long as the adapter is open their numbers are kept,
+    /// and the label of their domain. Their memory is kept for good, unless it is the caller's: then it leaves the card's reach, and its bus
+    /// addresses are kept. Such a card is to be reset before an adapter is opened on it again.
     pub fn lost_objects(&self) -> u64 {
         self.lost_objects.load(Ordering::Relaxed)
     }
@@ -389,6 +390,9 @@ impl Adapter {
     /// Fails with [`Error::AbiVersion`] if the card's interface is older than 1.3, and with [`Error::DeviceRemoved`].
     pub fn read_traffic(&self) -> Result<Traffic, Error> {
         self.check_minor(TRAFFIC_SINCE_MINOR)?;
+        if self.is_lost.load(Ordering::Acquire) {
+            return Err(Error::DeviceRemoved { register: "CmdStatus" });
+        }
         Ok(Traffic {
             in_octets: self.read_wide_counter(WideCounter::RdmaInOctets)?,
             out_octets: self.read_wide_counter(WideCounter::RdmaOutOctets)?,
@@ -462,7 +466,7 @@ impl Adapter {
     }
 
     /// Returns how many objects there are. One counts from the call that creates it until the card has given it up, which is
-    /// before its close is called back.
+    /// before its close is called back; see [`Anomalies::lost_objects`] for those that it does not give up.
     pub fn objects(&self) -> ObjectCounts {
         let numbers = lock(&self.numbers);
         ObjectCounts { qps: numbers.qps.in_use(), cqs: numbers.cqs.in_use(), mrs: numbers.mrs.in_use(), pds: numbers.pds.in_use() }
@@ -617,7 +621,10 @@ impl Adapter {
     /// Keeps number and memory of an object for good: the card may still use it.
     pub(crate) fn keep(&self, number: u32, memory: impl Sized, error: Option<&Error>) {
         self.anomalies.lost_objects.fetch_add(1, Ordering::Relaxed);
-        tracing::error!(number, ?error, "the card keeps an object, and so its number");
+        match error {
+            Some(error) => tracing::error!(number, %error, "the card keeps an object, and so its number"),
+            None => tracing::error!(number, "a CQ is kept: the card keeps a QP that completes on it"),
+        }
         std::mem::forget(memory);
     }
 
@@ -654,7 +661,8 @@ impl Adapter {
 
 impl Drop for Adapter {
     fn drop(&mut self) {
-        // No object and no command is left (each holds the adapter), so the event queue is all that the card could write.
+        // No object and no command is left (each holds the adapter), so the event queue is all that the card could write, and memory that is
+        // never freed if it has kept an object.
         let bar = self.device.bar();
         bar.write32(EqConfig::OFFSET, EqConfig::RESET);
         // The read comes back after the write has arrived and what the card had under way is written.

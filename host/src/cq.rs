@@ -600,7 +600,8 @@ impl Drop for Cq {
     fn drop(&mut self) {
         let (cqn, memory) = (self.cqn, self.memory.clone());
         let on_close = std::mem::take(&mut *lock(&self.on_close));
-        if self.is_kept.load(Ordering::Acquire) {
+        // A card that is gone keeps nothing.
+        if self.is_kept.load(Ordering::Acquire) && !self.is_lost.load(Ordering::Acquire) {
             self.adapter.keep(cqn, memory, None);
             // The adapter stays until they are called.
             let adapter = Arc::clone(&self.adapter);

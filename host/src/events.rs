@@ -70,7 +70,7 @@ impl Adapter {
     /// Takes everything from the event queue and runs the callbacks that follow from it.
     ///
     /// To be called after an interrupt, or in a loop: some callbacks, those that do not follow from an event of the card
-    /// (messages of connectors, flushed receives, what [`Adapter::poll_command`] found), wait for a call without an interrupt.
+    /// (messages of connectors, flushed receives, the close of a CQ that is kept, what [`Adapter::poll_command`] found), wait for a call without an interrupt.
     /// Returns the number of events and such callbacks; 0 also when another thread (or a callback on this very stack) is
     /// inside, which then takes the new ones as well.
     pub fn process_events(self: &Arc<Self>) -> usize {

@@ -47,6 +47,8 @@ statuses! {
     INVALID_PARAMETER_MIX = 0xC000_0030,
     /// Too many SGEs, or a message that is too long.
     DATA_OVERRUN = 0xC000_003C,
+    /// The peer's receive was too small. There are no sends here.
+    DATA_ERROR = 0xC000_003E,
     /// The local address is in use.
     SHARING_VIOLATION = 0xC000_0043,
     /// Out of memory, numbers or queue entries of the driver.
@@ -57,6 +59,26 @@ statuses! {
     NOT_SUPPORTED = 0xC000_00BB,
     /// The card contradicts itself.
     INTERNAL_ERROR = 0xC000_00E5,
+    /// Argument 1 of a call of NDSPI is wrong. Here it is `INVALID_PARAMETER`.
+    INVALID_PARAMETER_1 = 0xC000_00EF,
+    /// Argument 2 of a call of NDSPI is wrong. Here it is `INVALID_PARAMETER`.
+    INVALID_PARAMETER_2 = 0xC000_00F0,
+    /// Argument 3 of a call of NDSPI is wrong. Here it is `INVALID_PARAMETER`.
+    INVALID_PARAMETER_3 = 0xC000_00F1,
+    /// Argument 4 of a call of NDSPI is wrong. Here it is `INVALID_PARAMETER`.
+    INVALID_PARAMETER_4 = 0xC000_00F2,
+    /// Argument 5 of a call of NDSPI is wrong. Here it is `INVALID_PARAMETER`.
+    INVALID_PARAMETER_5 = 0xC000_00F3,
+    /// Argument 6 of a call of NDSPI is wrong. Here it is `INVALID_PARAMETER`.
+    INVALID_PARAMETER_6 = 0xC000_00F4,
+    /// Argument 7 of a call of NDSPI is wrong. Here it is `INVALID_PARAMETER`.
+    INVALID_PARAMETER_7 = 0xC000_00F5,
+    /// Argument 8 of a call of NDSPI is wrong. Here it is `INVALID_PARAMETER`.
+    INVALID_PARAMETER_8 = 0xC000_00F6,
+    /// Argument 9 of a call of NDSPI is wrong. Here it is `INVALID_PARAMETER`.
+    INVALID_PARAMETER_9 = 0xC000_00F7,
+    /// Argument 10 of a call of NDSPI is wrong. Here it is `INVALID_PARAMETER`.
+    INVALID_PARAMETER_10 = 0xC000_00F8,
     /// Flushed.
     CANCELLED = 0xC000_0120,
     /// The peer refused; the number of the user-mode `ND_REMOTE_ERROR`.
@@ -83,7 +105,7 @@ statuses! {
     CONNECTION_ABORTED = 0xC000_0241,
     /// The card is gone.
     DEVICE_REMOVED = 0xC000_02B6,
-    /// The connector belongs to a connection.
+    /// A second address for a connector. Here a connector takes its address with `NdkConnect` alone.
     ADDRESS_ALREADY_ASSOCIATED = 0xC000_0328,
     /// More than this adapter can do.
     IMPLEMENTATION_LIMIT = 0xC000_042B,

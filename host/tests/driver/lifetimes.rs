@@ -565,6 +565,24 @@ fn domain_and_cqs_of_what_the_card_keeps_are_for_nothing_else() {
 }
 
 #[test]
+fn a_card_that_goes_away_keeps_nothing_more() {
+    let card = FakeCard::new();
+    let adapter = Adapter::open(card.clone(), config()).unwrap();
+    let (pd, cq) = (Pd::create(&adapter).unwrap(), Cq::create_blocking(&adapter, 8, None).unwrap());
+    let qp = Qp::create_blocking(&pd, &cq, &cq, QpOptions::sender(4)).unwrap();
+    card.state().refuse.push_back(3);
+    qp.close_blocking().unwrap();
+    go_away(&card, &adapter);
+    let calls = Calls::default();
+    let _ = cq.close(calls.one());
+    adapter.process_events();
+    assert_eq!((calls.count(), adapter.objects().cqs, adapter.anomalies().lost_objects()), (1, 0, 1));
+    // It stays gone for the driver, whatever its registers say.
+    card.state().is_gone = false;
+    assert!(matches!(adapter.read_traffic(), Err(Error::DeviceRemoved { register: "CmdStatus" })));
+}
+
+#[test]
 fn a_flush_ends_a_connection_that_is_being_made() {
     let bench = Bench::new(4);
     let pd = bench.qp.pd().clone();
