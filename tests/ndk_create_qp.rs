@@ -13,14 +13,14 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 
 use verbena_abi::limits::FIRST_QPN;
-use verbena_abi::regs::{CapQps, CmdArgs};
-use verbena_host::cm::Exchange;
+use verbena_abi::regs::{CapInline, CapQps, CapQueues, CapSges, CmdArgs};
 use verbena_host::ndk::NtStatus;
-use verbena_host::{AdapterConfig, Bar, Device, DmaBuffer, Error};
+use verbena_host::{Bar, Device, DmaBuffer, Error};
 use verbena_ndk::abi::*;
-use verbena_ndk::open::{CardHandle, VerbenaCloseDevice, VerbenaCloseNdkAdapter, VerbenaProcessEvents, VerbenaWait};
+use verbena_ndk::open::{VerbenaProcessEvents, VerbenaWait};
 use verbena_sim::{LinkConfig, SimDevice};
 use verbena_tests::ndk::*;
+use verbena_tests::spy::Spy;
 use verbena_tests::{close, ndk};
 
 const FULL: NTSTATUS = nt(NtStatus::NO_MORE_ENTRIES);
@@ -183,34 +183,34 @@ fn create_qp_04_works_over_a_link_that_carries_nothing_and_sends_nothing() {
 
 #[test]
 fn create_qp_05_a_receive_queue_deeper_than_the_adapter_has_is_refused() {
-    check_limit(|info| info.MaxReceiveQueueDepth, |receives| QpSize { receives, ..QpSize::default() });
+    check_limit(|info| info.MaxReceiveQueueDepth, |receives, least| QpSize { receives, ..least });
 }
 
 #[test]
 fn create_qp_06_an_initiator_queue_deeper_than_the_adapter_has_is_refused() {
-    check_limit(|info| info.MaxInitiatorQueueDepth, |initiators| QpSize { initiators, ..QpSize::default() });
+    check_limit(|info| info.MaxInitiatorQueueDepth, |initiators, least| QpSize { initiators, ..least });
 }
 
 #[test]
 fn create_qp_07_more_sges_of_a_receive_than_the_adapter_takes_are_refused() {
-    check_limit(|info| info.MaxReceiveRequestSge, |receive_sges| QpSize { receive_sges, ..QpSize::default() });
+    check_limit(|info| info.MaxReceiveRequestSge, |receive_sges, least| QpSize { receive_sges, ..least });
 }
 
 #[test]
 fn create_qp_08_more_sges_of_an_initiator_request_than_the_adapter_takes_are_refused() {
-    check_limit(|info| info.MaxInitiatorRequestSge, |initiator_sges| QpSize { initiator_sges, ..QpSize::default() });
+    check_limit(|info| info.MaxInitiatorRequestSge, |initiator_sges, least| QpSize { initiator_sges, ..least });
 }
 
 #[test]
 fn create_qp_09_more_inline_data_than_the_adapter_takes_is_refused() {
-    check_limit(|info| info.MaxInlineDataSize, |inline_bytes| QpSize { inline_bytes, ..QpSize::default() });
+    check_limit(|info| info.MaxInlineDataSize, |inline_bytes, least| QpSize { inline_bytes, ..least });
 }
 
 #[test]
 fn create_qp_10_each_limit_is_accepted_alone_and_all_five_together() {
     let mut bench = Bench::new();
     let ends = End::both(&bench);
-    let info = info(&bench, 0);
+    let info = bench.info(0);
     let all = QpSize {
         context: 10,
         receives: info.MaxReceiveQueueDepth,
@@ -686,7 +686,7 @@ fn create_qp_27_header_and_table_are_filled_in() {
     let mut bench = Bench::new();
     for (opened, version) in [((2, 1), [2, 0, 1, 0]), ((2, 0), [2, 0, 1, 0]), ((1, 0), [1, 0, 2, 0])] {
         let device: Arc<dyn Device> = Arc::clone(&bench.sides[0].card) as _;
-        reopen(&mut bench, 0, device, opened);
+        bench.reopen(0, device, opened);
         let end = End::new(&bench, 0);
         let (qp, bytes) = create_and(&bench, &end, QpSize::default(), |qp| {
             // SAFETY: an object of the interface has 48 bytes.
@@ -1028,7 +1028,7 @@ fn create_qp_37_inline_data_up_to_the_size_asked_for_is_taken() {
 fn create_qp_38_reads_have_the_adapters_limit_which_is_none_at_all() {
     let mut bench = Bench::new();
     let ends = End::both(&bench);
-    assert_eq!((info(&bench, 0).MaxReadRequestSge, info(&bench, 0).MaxOutboundReadLimit), (0, 0));
+    assert_eq!((bench.info(0).MaxReadRequestSge, bench.info(0).MaxOutboundReadLimit), (0, 0));
     let qps = [0, 1].map(|side| ends[side].qp(&bench, QpSize { context: 38, initiator_sges: 6, ..QpSize::default() }));
     let read = |sges: &[NDK_SGE]| ndk!(qps[0], NdkRead(null_mut(), sges.as_ptr(), sges.len() as u32, 0, 0, 0));
     let sges = [NDK_SGE::default(); 2];
@@ -1504,14 +1504,6 @@ fn take_plain(cq: *mut NDK_CQ, most: usize) -> Vec<(NTSTATUS, u64, u64)> {
     results.iter().map(|result| (result.Status, result.QPContext as u64, result.RequestContext as u64)).collect()
 }
 
-fn info(bench: &Bench, side: usize) -> NDK_ADAPTER_INFO {
-    let mut info = std::mem::MaybeUninit::zeroed();
-    let mut size = size_of::<NDK_ADAPTER_INFO>() as u32;
-    assert_eq!(ndk!(bench.sides[side].adapter, NdkQueryAdapterInfo(info.as_mut_ptr(), &mut size)), SUCCESS);
-    // SAFETY: the provider has filled it.
-    unsafe { info.assume_init() }
-}
-
 // Connections from side 0 to side 1, step by step.
 
 fn ips(bench: &Bench) -> [Ipv4Addr; 2] {
@@ -1599,19 +1591,30 @@ fn check_refused(bench: &Bench, end: &End, size: QpSize, expected: NTSTATUS) {
     check_untouched(out);
 }
 
-/// Checks that one of the five numbers may reach its limit, and that what is above it is refused.
+/// Checks that one of the five numbers may reach its limit, and that what is above it is refused; `size` puts it into a size that is small elsewhere.
 #[track_caller]
-fn check_limit(limit: impl Fn(&NDK_ADAPTER_INFO) -> u32, size: impl Fn(u32) -> QpSize) {
-    let bench = Bench::new();
-    let end = End::new(&bench, 0);
-    let limit = limit(&info(&bench, 0));
-    for value in [limit + 1, 2 * limit, 1 << 31, u32::MAX] {
-        check_refused(&bench, &end, size(value), INVALID_PARAMETER);
+fn check_limit(limit: impl Fn(&NDK_ADAPTER_INFO) -> u32, size: impl Fn(u32, QpSize) -> QpSize) {
+    for has_five_limits in [false, true] {
+        let mut bench = Bench::new();
+        if has_five_limits {
+            // No two of them are the same.
+            let card = Arc::new(Spy::new(Arc::clone(&bench.sides[0].card)));
+            card.answer(CapQueues::OFFSET, CapQueues::reset().with(CapQueues::LOG_RQ, 6).with(CapQueues::LOG_SQ, 5).raw());
+            card.answer(CapSges::OFFSET, CapSges::reset().with(CapSges::RECEIVE, 5).with(CapSges::INITIATOR, 3).raw());
+            card.answer(CapInline::OFFSET, 40);
+            bench.reopen(0, card, (2, 1));
+        }
+        let least = QpSize { context: 5, receives: 1, initiators: 1, receive_sges: 1, initiator_sges: 1, inline_bytes: 0 };
+        let end = End::new(&bench, 0);
+        let limit = limit(&bench.info(0));
+        for value in [limit + 1, 2 * limit, 1 << 31, u32::MAX] {
+            check_refused(&bench, &end, size(value, least), INVALID_PARAMETER);
+        }
+        let qp = end.qp(&bench, size(limit, least));
+        close!(bench, qp => NdkCloseQp);
+        end.close(&bench);
+        bench.close();
     }
-    let qp = end.qp(&bench, size(limit));
-    close!(bench, qp => NdkCloseQp);
-    end.close(&bench);
-    bench.close();
 }
 
 /// What stands where an object would be written.
@@ -1682,19 +1685,6 @@ impl<T> Anywhere<T> {
 
 // Cards that misbehave.
 
-/// Closes the adapter of a side and opens it anew, on another view of its card or for another version.
-fn reopen(bench: &mut Bench, number: usize, device: Arc<dyn Device>, (major, minor): (u16, u16)) {
-    let side = &mut bench.sides[number];
-    // SAFETY: nothing was created from the adapter, or it is closed.
-    unsafe {
-        VerbenaCloseNdkAdapter(side.device, side.adapter);
-        VerbenaCloseDevice(side.device);
-    }
-    let config = AdapterConfig::new([2, 0, 0, 0, 0, number as u8 + 1], Some(side.ip), None);
-    side.device = CardHandle::new(device, config, Exchange::new()).into_raw();
-    side.adapter = open(side.device, major, minor).expect("the adapter is opened again");
-}
-
 /// A verilated card that a test can make refuse, run out of memory, or vanish.
 struct Unruly {
     card: Arc<SimDevice>,
@@ -1719,7 +1709,7 @@ impl Unruly {
             spoils_next_command: AtomicBool::new(false),
             is_gone: AtomicBool::new(false),
         });
-        reopen(bench, 0, Arc::clone(&card) as _, (2, 1));
+        bench.reopen(0, Arc::clone(&card) as _, (2, 1));
         card
     }
 

@@ -1,19 +1,15 @@
 //! Objects of the C interface: limits, creation and closing in any order.
 
-use std::net::Ipv4Addr;
 use std::ptr::null_mut;
 use std::sync::{Arc, Mutex};
 
 use tracing::field::{Field, Visit};
 use tracing::{span, Event, Level, Metadata, Subscriber};
-use verbena_abi::regs::{AbiVersion, WideCounter};
-use verbena_host::cm::Exchange;
+use verbena_abi::regs::{AbiVersion, CapInline, CapMessage, CapQueues, CapReads, CapSges, WideCounter};
 use verbena_host::ndk::NtStatus;
-use verbena_host::AdapterConfig;
 use verbena_ndk::abi::*;
-use verbena_ndk::open::{CardHandle, VerbenaCloseDevice, VerbenaCloseNdkAdapter, VerbenaQueryStatistics};
-use verbena_sim::{World, WorldConfig};
-use verbena_tests::ndk::{nt, on_closed, open, Bench, Call, QpSize, PENDING, SUCCESS};
+use verbena_ndk::open::VerbenaQueryStatistics;
+use verbena_tests::ndk::{nt, on_closed, on_created, open, Bench, Call, QpSize, INVALID_PARAMETER, PENDING, SUCCESS};
 use verbena_tests::spy::Spy;
 use verbena_tests::{close, ndk};
 
@@ -60,20 +56,94 @@ fn an_adapter_is_opened_for_versions_that_there_are() {
 
 #[test]
 fn the_limits_are_those_of_the_card() {
-    let bench = Bench::new();
+    let mut bench = Bench::new();
     let adapter = bench.sides[0].adapter;
     let mut size = 0;
     assert_eq!(ndk!(adapter, NdkQueryAdapterInfo(null_mut(), &mut size)), nt(NtStatus::BUFFER_TOO_SMALL));
     assert_eq!(size, 104);
-    let mut info = std::mem::MaybeUninit::<NDK_ADAPTER_INFO>::zeroed();
-    assert_eq!(ndk!(adapter, NdkQueryAdapterInfo(info.as_mut_ptr(), &mut size)), SUCCESS);
-    // SAFETY: the provider has filled it.
-    let info = unsafe { info.assume_init() };
+    let info = bench.info(0);
     assert_eq!(info.Version, NDK_VERSION { Major: 2, Minor: 1 });
     assert_eq!((info.MaxInitiatorQueueDepth, info.MaxReceiveQueueDepth, info.MaxCqDepth), (512, 512, 65_536));
     assert_eq!((info.MaxInitiatorRequestSge, info.MaxReceiveRequestSge, info.MaxInlineDataSize), (6, 6, 96));
     assert_eq!((info.MaxTransferLength, info.RdmaTechnology), (1 << 31, NDK_RDMA_TECHNOLOGY::NdkRoCEv2));
-    assert_ne!(PENDING, SUCCESS);
+
+    // And of another one, of which no two limits are the same.
+    let card = Arc::new(Spy::new(Arc::clone(&bench.sides[0].card)));
+    let queues = CapQueues::reset().with(CapQueues::LOG_SQ, 5).with(CapQueues::LOG_RQ, 6).with(CapQueues::LOG_CQ, 11);
+    let sges = CapSges::reset().with(CapSges::INITIATOR, 3).with(CapSges::RECEIVE, 5).with(CapSges::READ, 2);
+    card.answer(CapQueues::OFFSET, queues.raw());
+    card.answer(CapSges::OFFSET, sges.raw());
+    card.answer(CapInline::OFFSET, 40);
+    card.answer(CapMessage::OFFSET, 1 << 20);
+    card.answer(CapReads::OFFSET, CapReads::reset().with(CapReads::INBOUND, 7).with(CapReads::OUTBOUND, 9).raw());
+    card.answer(AbiVersion::OFFSET, 0x0001_0009);
+    bench.reopen(0, card, (1, 2));
+    let info = bench.info(0);
+    assert_eq!((info.Version, info.DeviceId), (NDK_VERSION { Major: 1, Minor: 2 }, 0x0001_0009));
+    assert_eq!((info.MaxInitiatorQueueDepth, info.MaxReceiveQueueDepth, info.MaxCqDepth, info.MaxSrqDepth), (32, 64, 2048, 0));
+    assert_eq!((info.MaxInitiatorRequestSge, info.MaxReceiveRequestSge, info.MaxReadRequestSge), (3, 5, 2));
+    assert_eq!((info.MaxInlineDataSize, info.MaxTransferLength), (40, 1 << 20));
+    assert_eq!((info.MaxInboundReadLimit, info.MaxOutboundReadLimit), (7, 9));
+    for depth in [0, info.MaxCqDepth + 1, u32::MAX] {
+        let (slot, mut cq) = (bench.slot(), null_mut());
+        let adapter = bench.sides[0].adapter;
+        let status = ndk!(adapter, NdkCreateCq(depth, None, null_mut(), null_mut(), Some(on_created), slot.context(), &mut cq));
+        assert_eq!((status, slot.count()), (INVALID_PARAMETER, 0), "a CQ of {depth} entries");
+    }
+    bench.close();
+}
+
+#[test]
+fn what_there_is_not_is_refused_by_its_limit_or_as_not_supported() {
+    const NOT_SUPPORTED: NTSTATUS = nt(NtStatus::NOT_SUPPORTED);
+    let bench = Bench::new();
+    let (pd, (cq, _)) = (bench.pd(0), bench.cq(0, 16));
+    let qp = bench.qp(pd, cq, cq, QpSize::default());
+    let region = bench.region(pd, 64, NDK_MR_FLAG_ALLOW_LOCAL_READ);
+    let slot = bench.slot();
+    let out = |place: &mut usize| std::ptr::from_mut(place);
+    let mut object = 0x5E57_1E10usize;
+
+    assert_eq!(ndk!(pd, NdkCreateMw(Some(on_created), slot.context(), out(&mut object).cast())), NOT_SUPPORTED);
+    let sges = bench.info(0).MaxReceiveRequestSge;
+    for (depth, sges, expected) in [
+        (0, 0, NOT_SUPPORTED),
+        (0, sges, NOT_SUPPORTED),
+        (1, 1, INVALID_PARAMETER),
+        (u32::MAX, 0, INVALID_PARAMETER),
+        (0, sges + 1, INVALID_PARAMETER),
+    ] {
+        let place = out(&mut object).cast();
+        let status = ndk!(pd, NdkCreateSrq(depth, sges, 0, None, null_mut(), null_mut(), Some(on_created), slot.context(), place));
+        assert_eq!(status, expected, "an SRQ of {depth} receives of {sges} SGEs");
+    }
+    let info = bench.info(0);
+    let limits = [info.MaxInitiatorQueueDepth, info.MaxInitiatorRequestSge, info.MaxInlineDataSize];
+    for beyond in [None, Some(0), Some(1), Some(2)] {
+        let numbers: [u32; 3] = std::array::from_fn(|index| limits[index] + u32::from(beyond == Some(index)));
+        let place = out(&mut object).cast();
+        let [depth, sges, inline_bytes] = numbers;
+        let status = ndk!(
+            pd,
+            NdkCreateQpWithSrq(cq, cq, null_mut(), null_mut(), depth, sges, inline_bytes, Some(on_created), slot.context(), place)
+        );
+        assert_eq!(status, if beyond.is_some() { INVALID_PARAMETER } else { NOT_SUPPORTED }, "a QP of {numbers:?} with an SRQ");
+    }
+    let mut id = GUID { Data1: 1, Data2: 2, Data3: 3, Data4: [4; 8] };
+    let version = NDK_VERSION { Major: 1, Minor: 0 };
+    let place = |object: &mut usize| std::ptr::from_mut(object).cast();
+    for status in [
+        ndk!(bench.sides[0].adapter, NdkQueryExtension(&mut id, version, place(&mut object))),
+        ndk!(pd, NdkQueryExtension(&mut id, version, place(&mut object))),
+        ndk!(cq, NdkQueryExtension(&mut id, version, place(&mut object))),
+        ndk!(qp, NdkQueryExtension(&mut id, version, place(&mut object))),
+        ndk!(region.mr, NdkQueryExtension(&mut id, version, place(&mut object))),
+    ] {
+        assert_eq!(status, NOT_SUPPORTED, "there are no extensions");
+    }
+    bench.settle();
+    assert_eq!((slot.count(), object), (0, 0x5E57_1E10), "what is refused calls nobody and writes nothing");
+    close!(bench, qp => NdkCloseQp, region.mr => NdkCloseMr, cq => NdkCloseCq, pd => NdkClosePd);
     bench.close();
 }
 
@@ -83,20 +153,15 @@ fn statistics_of_a_card_that_has_none_or_is_gone_are_refused_and_nothing_is_writ
         (AbiVersion::OFFSET, 0x0001_0002, NtStatus::BAD_VERSION),
         (WideCounter::RdmaOutOctets.offset() + 4, u32::MAX, NtStatus::DEVICE_REMOVED),
     ] {
-        let world = World::new(&WorldConfig::default()).unwrap();
-        let card = Arc::new(Spy::new(world.device(0)));
+        let mut bench = Bench::new();
+        let card = Arc::new(Spy::new(Arc::clone(&bench.sides[0].card)));
         card.answer(register, value);
-        let config = AdapterConfig::new([2, 0, 0, 0, 0, 1], Some(Ipv4Addr::new(192, 0, 2, 1)), None);
-        let device = CardHandle::new(card, config, Exchange::new()).into_raw();
-        let adapter = open(device, 2, 1).unwrap();
+        bench.reopen(0, card, (2, 1));
         let mut counters = NDIS_NDK_PERFORMANCE_COUNTERS { CQError: 7, RDMAOutOctets: 9, ..Default::default() };
-        // SAFETY: the adapter is open and nothing is left of it, the counters live.
-        unsafe {
-            assert_eq!(VerbenaQueryStatistics(adapter, &mut counters), nt(expected));
-            VerbenaCloseNdkAdapter(device, adapter);
-            VerbenaCloseDevice(device);
-        }
+        // SAFETY: the adapter is open, the counters live.
+        assert_eq!(unsafe { VerbenaQueryStatistics(bench.sides[0].adapter, &mut counters) }, nt(expected));
         assert_eq!(counters, NDIS_NDK_PERFORMANCE_COUNTERS { CQError: 7, RDMAOutOctets: 9, ..Default::default() });
+        bench.close();
     }
 }
 

@@ -116,19 +116,22 @@ unsafe extern "C" fn create_mw(_: *mut NDK_PD, _: NDK_FN_CREATE_COMPLETION, _: P
 }
 
 unsafe extern "C" fn create_srq(
-    _: *mut NDK_PD,
+    pd: *mut NDK_PD,
     depth: ULONG,
-    _: ULONG,
-    _: ULONG,
-    _: NDK_FN_SRQ_NOTIFICATION_CALLBACK,
-    _: PVOID,
-    _: *mut GROUP_AFFINITY,
-    _: NDK_FN_CREATE_COMPLETION,
-    _: PVOID,
-    _: *mut *mut NDK_SRQ,
+    sges: ULONG,
+    _notify_threshold: ULONG,
+    _notification: NDK_FN_SRQ_NOTIFICATION_CALLBACK,
+    _notification_context: PVOID,
+    _affinity: *mut GROUP_AFFINITY,
+    _completion: NDK_FN_CREATE_COMPLETION,
+    _context: PVOID,
+    _srq: *mut *mut NDK_SRQ,
 ) -> NTSTATUS {
+    // SAFETY: the consumer gives a live domain.
+    let Some(pd) = (unsafe { Object::<PdObject>::borrow(pd) }) else { return status(NtStatus::INVALID_PARAMETER) };
     // `MaxSrqDepth` is 0.
-    status(if depth > 0 { NtStatus::INVALID_PARAMETER } else { NtStatus::NOT_SUPPORTED })
+    let is_beyond = depth > 0 || sges > pd.adapter.host().info().max_receive_sges;
+    status(if is_beyond { NtStatus::INVALID_PARAMETER } else { NtStatus::NOT_SUPPORTED })
 }
 
 unsafe extern "C" fn create_qp(

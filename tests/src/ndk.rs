@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 
 use verbena_host::cm::Exchange;
 use verbena_host::ndk::NtStatus;
-use verbena_host::{Adapter, AdapterConfig};
+use verbena_host::{Adapter, AdapterConfig, Device};
 use verbena_ndk::abi::*;
 use verbena_ndk::open::{
     host_adapter, CardHandle, VerbenaCloseDevice, VerbenaCloseNdkAdapter, VerbenaOpenNdkAdapter, VerbenaProcessEvents,
@@ -359,6 +359,29 @@ impl Bench {
             Side { own_mappings: card.mappings(), card, device, adapter, ip }
         });
         Self { world, sides, step_clocks: STEP, next_port: FIRST_PORT, spare: RefCell::default(), _repeat: None }
+    }
+
+    /// Closes the adapter of a side and opens it anew, on another view of its card or for another version. Nothing is left of it, and it finds no peer.
+    pub fn reopen(&mut self, side: usize, device: Arc<dyn Device>, (major, minor): (u16, u16)) {
+        let (number, side) = (side as u8 + 1, &mut self.sides[side]);
+        // SAFETY: nothing that was created from the adapter is left.
+        unsafe {
+            VerbenaCloseNdkAdapter(side.device, side.adapter);
+            VerbenaCloseDevice(side.device);
+        }
+        let config = AdapterConfig::new([2, 0, 0, 0, 0, number], Some(side.ip), None);
+        side.device = CardHandle::new(device, config, Exchange::new()).into_raw();
+        side.adapter = open(side.device, major, minor).expect("the adapter is opened again");
+    }
+
+    /// Returns the limits of a side.
+    #[track_caller]
+    pub fn info(&self, side: usize) -> NDK_ADAPTER_INFO {
+        let mut info = std::mem::MaybeUninit::zeroed();
+        let mut size = size_of::<NDK_ADAPTER_INFO>() as u32;
+        assert_eq!(ndk!(self.sides[side].adapter, NdkQueryAdapterInfo(info.as_mut_ptr(), &mut size)), SUCCESS);
+        // SAFETY: the provider has filled it.
+        unsafe { info.assume_init() }
     }
 
     /// Returns a slot that lives as long as the process: callbacks may come at any time.
