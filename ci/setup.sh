@@ -34,6 +34,10 @@ if [ "${1:-}" = synth ] || [ "${CI:-}" = true ]; then
     has python3 || missing+=(python3)
     has_venv || missing+=(python3-venv)
 fi
+# CI compiles the C consumer for Windows too.
+if [ "${CI:-}" = true ]; then
+    has x86_64-w64-mingw32-gcc || missing+=(gcc-mingw-w64-x86-64-win32)
+fi
 # What is good to have: tshark shows the capture of the demo and decodes frames in a test, valgrind counts the instructions of a post in
 # another. The tests are left out without them, but not in CI.
 optional=()

@@ -93,6 +93,8 @@ statuses! {
     ADDRESS_ALREADY_EXISTS = 0xC000_020A,
     /// Nobody listens, or the peer has rejected.
     CONNECTION_REFUSED = 0xC000_0236,
+    /// A second address for a connector. Here a connector takes its address with `NdkConnect` alone.
+    ADDRESS_ALREADY_ASSOCIATED = 0xC000_0238,
     /// The QP is not connected.
     CONNECTION_INVALID = 0xC000_023A,
     /// The QP is connected or connecting already.
@@ -105,8 +107,6 @@ statuses! {
     CONNECTION_ABORTED = 0xC000_0241,
     /// The card is gone.
     DEVICE_REMOVED = 0xC000_02B6,
-    /// A second address for a connector. Here a connector takes its address with `NdkConnect` alone.
-    ADDRESS_ALREADY_ASSOCIATED = 0xC000_0328,
     /// More than this adapter can do.
     IMPLEMENTATION_LIMIT = 0xC000_042B,
     /// `NDIS_STATUS_BAD_VERSION`: the card speaks another interface.

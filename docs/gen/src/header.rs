@@ -77,6 +77,8 @@ pub fn text() -> Result<String, Failure> {
     for (name, status) in NtStatus::ALL {
         let prefix = if status.0 >> 16 == 0xC001 { "NDIS_STATUS" } else { "STATUS" };
         let _ = writeln!(text, "#ifndef {prefix}_{name}\n#define {prefix}_{name} ((NTSTATUS)0x{:08X}L)\n#endif", status.0);
+        // The system may have its own.
+        let _ = writeln!(text, "VERBENA_ASSERT({prefix}_{name} == (NTSTATUS)0x{:08X}L, \"{prefix}_{name}\");", status.0);
     }
     text += "\n/* Objects. */\n";
     for (name, _, _) in LAYOUTS.iter().filter(|(_, _, fields)| fields.iter().any(|(field, _)| *field == "Dispatch") && fields.len() == 2) {

@@ -11,8 +11,12 @@
 #include <stdint.h>
 
 #ifdef _WIN32
+/* The statuses as NTSTATUS: windows.h has some of them as DWORD. */
+#define WIN32_NO_STATUS
 #include <winsock2.h>
 #include <windows.h>
+#undef WIN32_NO_STATUS
+#include <ntstatus.h>
 #ifndef _NTDEF_
 typedef LONG NTSTATUS;
 #endif
