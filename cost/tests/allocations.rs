@@ -6,7 +6,7 @@ use std::ptr::null_mut;
 
 use verbena_cost::rig::{Rig, DEPTH};
 use verbena_host::{Completion, Error, Sge, WriteFlags};
-use verbena_ndk::abi::{NDK_OP_FLAG_INLINE, NDK_SGE};
+use verbena_ndk::abi::{NDK_OP_FLAG_DEFER, NDK_OP_FLAG_INLINE, NDK_OP_FLAG_READ_FENCE, NDK_OP_FLAG_SILENT_SUCCESS, NDK_RESULT_EX, NDK_SGE};
 
 thread_local! {
     static CALLS: Cell<u64> = const { Cell::new(0) };
@@ -145,23 +145,52 @@ fn posting_and_polling_through_the_interface_in_c_allocate_nothing() {
     let bytes = [7u8; 32];
     let inline = NDK_SGE { Address: bytes.as_ptr() as u64, Length: 32, MemoryRegionToken: 0 };
     let from_region = NDK_SGE { Address: 0x1000, Length: 64, MemoryRegionToken: 0x100 };
+    let nowhere = NDK_SGE { Address: 0, Length: 8, MemoryRegionToken: 0 };
     let lists = [from_region; 3];
     // SAFETY: objects and lists are valid.
     let post = |sge: &NDK_SGE, count, flags| unsafe { write(side.qp, null_mut(), sge, count, 0, 0, flags) };
-    for _ in 0..DEPTH / 2 {
-        assert_eq!(quietly("NdkWrite", || post(&from_region, 1, 0)), 0);
-        assert_eq!(quietly("NdkWrite with INLINE", || post(&inline, 1, NDK_OP_FLAG_INLINE)), 0);
+    // All flags in all combinations.
+    const FLAGS: [u32; 4] = [NDK_OP_FLAG_SILENT_SUCCESS, NDK_OP_FLAG_READ_FENCE, NDK_OP_FLAG_INLINE, NDK_OP_FLAG_DEFER];
+    for index in 0..DEPTH {
+        let flags = (0..4).filter(|bit| index >> bit & 1 == 1).map(|bit| FLAGS[bit]).sum();
+        let sge = if flags & NDK_OP_FLAG_INLINE != 0 { &inline } else { &from_region };
+        assert_eq!(quietly("NdkWrite", || post(sge, 1, flags)), 0, "flags {flags:#x}");
     }
     assert_ne!(quietly("NdkWrite into a full queue", || post(&from_region, 1, 0)), 0);
+    assert_ne!(quietly("NdkWrite with INLINE into a full queue", || post(&inline, 1, NDK_OP_FLAG_INLINE)), 0);
     assert_ne!(quietly("NdkWrite with too many entries", || post(&lists[0], 3, 0)), 0);
+    assert_ne!(quietly("NdkWrite with too much data inline", || post(&from_region, 1, NDK_OP_FLAG_INLINE)), 0);
+    assert_ne!(quietly("NdkWrite with an inline piece at null", || post(&nowhere, 1, NDK_OP_FLAG_INLINE)), 0);
+    assert_ne!(quietly("NdkWrite with bad flags", || post(&from_region, 1, 1 << 31)), 0);
+    // SAFETY: as above.
+    let (no_object, list) = (null_mut(), &raw const from_region);
+    let unsupported = unsafe {
+        [
+            quietly("NdkSend", || qp_table.NdkSend.unwrap()(side.qp, no_object, list, 1, 0)),
+            quietly("NdkSendAndInvalidate", || qp_table.NdkSendAndInvalidate.unwrap()(side.qp, no_object, list, 1, 0, 0)),
+            quietly("NdkRead", || qp_table.NdkRead.unwrap()(side.qp, no_object, list, 1, 0, 0, 0)),
+        ]
+    };
+    assert!(unsupported.iter().all(|status| *status != 0));
     // SAFETY: as above.
     assert_eq!(quietly("NdkReceive", || unsafe { receive(side.qp, null_mut(), &from_region, 1) }), 0);
     side.posted = DEPTH as u16;
     side.finish();
-    // SAFETY: there is room for 16.
-    let mut poll = || unsafe { results(side.cq, side.batch.as_mut_ptr(), 16) };
-    for _ in 0..DEPTH / 16 {
-        assert_eq!(quietly("NdkGetCqResults", &mut poll), 16);
+    let ex = cq_table.NdkGetCqResultsEx.unwrap();
+    // SAFETY: there is room for 16, and all zeros are results.
+    let (mut results_ex, mut polled) = (unsafe { std::mem::zeroed::<[NDK_RESULT_EX; 16]>() }, 0);
+    for round in 0.. {
+        // SAFETY: there is room for 16.
+        let count = unsafe {
+            match round % 2 {
+                0 => quietly("NdkGetCqResults", || results(side.cq, side.batch.as_mut_ptr(), 16)),
+                _ => quietly("NdkGetCqResultsEx", || ex(side.cq, results_ex.as_mut_ptr(), 16)),
+            }
+        };
+        if count == 0 {
+            break;
+        }
+        polled += count;
     }
-    assert_eq!(quietly("NdkGetCqResults of nothing", poll), 0);
+    assert_eq!(polled, DEPTH / 2, "all but the silent ones");
 }
