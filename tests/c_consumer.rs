@@ -29,31 +29,38 @@ fn run(command: &mut Command) -> String {
     out.into_owned()
 }
 
-/// Compiles and runs a program, and returns what it prints.
+/// Compiles a program, links it with the shared library, or with the static one and what that needs, runs it, and returns what it prints.
 #[track_caller]
-fn compile_and_run(source: &str) -> String {
+fn compile_and_run(source: &str, is_static: bool) -> String {
     let folder = tempfile::tempdir().expect("a folder for the program");
     let (program, library) = (folder.path().join("program"), library_folder());
-    let mut command = compile("gcc", &root().join(source), &["-std=c11", "-pedantic", "-D_POSIX_C_SOURCE=200809L"]);
-    let search_path = format!("-Wl,-rpath,{}", library.display());
-    run(command.arg("-DVERBENA_HAS_SIM").arg("-L").arg(&library).args(["-lverbena_ndk", &search_path, "-o"]).arg(&program));
+    let mut command = compile("gcc", &root().join(source), &["-std=c11", "-pedantic", "-D_POSIX_C_SOURCE=200809L", "-DVERBENA_HAS_SIM"]);
+    if is_static {
+        command.arg(library.join("libverbena_ndk.a")).args(["-lstdc++", "-lz", "-llz4", "-lm"]);
+    } else {
+        command.arg("-L").arg(&library).arg("-lverbena_ndk").arg(format!("-Wl,-rpath,{}", library.display()));
+    }
+    run(command.arg("-o").arg(&program));
     run(&mut Command::new(&program))
 }
 
 #[test]
 fn a_consumer_in_c_creates_posts_arms_reaps_flushes_and_closes_in_an_unfriendly_order() {
-    let printed = compile_and_run("tests/c/consumer.c");
-    assert_eq!(printed.lines().last(), Some("closed"), "{printed}");
+    let steps = ["adapters are open, objects created", "connected", "written, notified, reaped", "streamed", "flushed", "closed"];
+    for is_static in [false, true] {
+        let printed = compile_and_run("tests/c/consumer.c", is_static);
+        assert_eq!(printed.lines().collect::<Vec<_>>(), steps);
+    }
 }
 
 #[test]
 fn the_example_says_hello() {
-    assert!(compile_and_run("examples/hello_write.c").contains("hello, write"));
+    assert!(compile_and_run("examples/hello_write.c", false).contains("hello, write"));
 }
 
 #[test]
 fn a_program_in_c_hears_what_the_library_has_to_say() {
-    let said = compile_and_run("tests/c/log.c");
+    let said = compile_and_run("tests/c/log.c", false);
     let expected = "WARN verbena_ndk::open: closing an adapter waits for objects that are not closed left=1 \
                     objects=ObjectCounts { qps: 0, cqs: 1, mrs: 0, pds: 0 } waits=256";
     assert_eq!(said.trim(), expected);

@@ -83,10 +83,38 @@ static void on_closed(PVOID context) { ((struct call *)context)->count++; }
 
 static void on_disconnected(PVOID context) { ((struct side *)context)->disconnects++; }
 
-/* The pattern of kernel consumers: drain, then arm again, inside the callback. Here the main program drains. */
+/* A stream of writes, WINDOW under way at a time, or none. */
+#define STREAM 40
+#define WINDOW 4
+static struct {
+  int is_on, posted, completed;
+} stream;
+
+static void post_next(struct side *from) {
+  int offset = 64 * stream.posted;
+  NDK_SGE sge = {.VirtualAddress = from->memory + offset, .Length = 64, .MemoryRegionToken = from->token};
+  UINT64 remote = (UINT64)(ULONG_PTR)sides[1].memory + offset;
+  PVOID context = (PVOID)(ULONG_PTR)(100 + stream.posted++);
+  CHECK(from->qp->Dispatch->NdkWrite(from->qp, context, &sge, 1, remote, sides[1].token, 0) == STATUS_SUCCESS);
+}
+
+/* The pattern of kernel consumers: a notification drains the CQ, posts what comes next, and arms again. */
 static void on_notified(PVOID context, NTSTATUS status) {
+  struct side *side = context;
   CHECK(status == STATUS_SUCCESS);
-  ((struct side *)context)->notifications++;
+  side->notifications++;
+  if (!stream.is_on) return;
+  NDK_CQ *cq = side->initiator_cq;
+  NDK_RESULT results[3];
+  ULONG count;
+  while ((count = cq->Dispatch->NdkGetCqResults(cq, results, 3)) > 0) {
+    for (ULONG i = 0; i < count; i++) {
+      CHECK(results[i].Status == STATUS_SUCCESS && results[i].QPContext == side);
+      CHECK(results[i].RequestContext == (PVOID)(ULONG_PTR)(100 + stream.completed++));
+      if (stream.posted < STREAM) post_next(side);
+    }
+  }
+  cq->Dispatch->NdkArmCq(cq, NDK_CQ_NOTIFY_ANY);
 }
 
 static void on_connect(PVOID context, NDK_CONNECTOR *connector) {
@@ -214,6 +242,19 @@ static void write_and_reap(void) {
   CHECK(from->notifications == 1);
 }
 
+/* Writes that keep themselves going from their notifications. */
+static void stream_writes(void) {
+  struct side *from = &sides[0], *to = &sides[1];
+  for (int i = 0; i < BYTES; i++) from->memory[i] = (unsigned char)(i * 5 + i / 256);
+  stream.is_on = 1;
+  from->initiator_cq->Dispatch->NdkArmCq(from->initiator_cq, NDK_CQ_NOTIFY_ANY);
+  while (stream.posted < WINDOW) post_next(from);
+  run_until(&stream.completed, STREAM, "the stream");
+  CHECK(stream.posted == STREAM && from->notifications > 1 && from->notifications <= 1 + STREAM);
+  CHECK(memcmp(to->memory, from->memory, 64 * STREAM) == 0);
+  stream.is_on = 0;
+}
+
 /* Receives come back cancelled; nothing can be posted any more. */
 static void flush(void) {
   struct side *side = &sides[0];
@@ -261,6 +302,8 @@ int main(void) {
   puts("connected");
   write_and_reap();
   puts("written, notified, reaped");
+  stream_writes();
+  puts("streamed");
   flush();
   puts("flushed");
   query_statistics();
