@@ -5,11 +5,13 @@ use std::sync::{Arc, Mutex};
 
 use tracing::field::{Field, Visit};
 use tracing::{span, Event, Level, Metadata, Subscriber};
-use verbena_abi::regs::{AbiVersion, CapInline, CapMessage, CapQueues, CapReads, CapSges, WideCounter};
+use verbena_abi::regs::{AbiVersion, CapCqs, CapInline, CapMessage, CapMrs, CapPds, CapQueues, CapReads, CapSges, WideCounter};
 use verbena_host::ndk::NtStatus;
 use verbena_ndk::abi::*;
 use verbena_ndk::open::VerbenaQueryStatistics;
-use verbena_tests::ndk::{nt, on_closed, on_created, open, Bench, Call, QpSize, INVALID_PARAMETER, PENDING, SUCCESS};
+use verbena_tests::ndk::{
+    mdl, nt, on_closed, on_created, on_done, on_notified, open, Bench, Call, QpSize, INVALID_PARAMETER, PENDING, SUCCESS,
+};
 use verbena_tests::spy::Spy;
 use verbena_tests::{close, ndk};
 
@@ -87,9 +89,65 @@ fn the_limits_are_those_of_the_card() {
     for depth in [0, info.MaxCqDepth + 1, u32::MAX] {
         let (slot, mut cq) = (bench.slot(), null_mut());
         let adapter = bench.sides[0].adapter;
-        let status = ndk!(adapter, NdkCreateCq(depth, None, null_mut(), null_mut(), Some(on_created), slot.context(), &mut cq));
+        let status =
+            ndk!(adapter, NdkCreateCq(depth, Some(on_notified), null_mut(), null_mut(), Some(on_created), slot.context(), &mut cq));
         assert_eq!((status, slot.count()), (INVALID_PARAMETER, 0), "a CQ of {depth} entries");
     }
+    bench.close();
+}
+
+#[test]
+fn numbers_that_are_used_up_are_told_and_come_back_with_a_close() {
+    const NO_RESOURCES: NTSTATUS = nt(NtStatus::INSUFFICIENT_RESOURCES);
+    let mut bench = Bench::new();
+    let card = Arc::new(Spy::new(Arc::clone(&bench.sides[0].card)));
+    // Label 0 of a domain and index 0 of a region are not used.
+    for (register, count) in [(CapCqs::OFFSET, 3), (CapPds::OFFSET, 4), (CapMrs::OFFSET, 6)] {
+        card.answer(register, count);
+    }
+    bench.reopen(0, card, (2, 1));
+    let adapter = bench.sides[0].adapter;
+
+    let cqs = [(); 3].map(|()| bench.cq(0, 16).0);
+    let refused_cq = || {
+        let (slot, mut out) = (bench.slot(), null_mut());
+        let status = ndk!(adapter, NdkCreateCq(16, Some(on_notified), null_mut(), null_mut(), Some(on_created), slot.context(), &mut out));
+        bench.settle();
+        (status, slot.count(), out.is_null())
+    };
+    assert_eq!(refused_cq(), (NO_RESOURCES, 0, true), "a fourth CQ");
+    close!(bench, cqs[1] => NdkCloseCq);
+    let cqs = [cqs[0], bench.cq(0, 16).0, cqs[2]];
+    assert_eq!(refused_cq(), (NO_RESOURCES, 0, true), "a fourth CQ again");
+
+    let pds = [(); 3].map(|()| bench.pd(0));
+    let slot = bench.slot();
+    assert_eq!(ndk!(adapter, NdkCreatePd(Some(on_created), slot.context(), null_mut())), NO_RESOURCES, "a fourth domain");
+
+    // Each domain has one of the five regions for its privileged token.
+    let regions = [(); 2].map(|()| bench.region(pds[0], 64, NDK_MR_FLAG_ALLOW_LOCAL_READ));
+    let mut mr = null_mut();
+    assert_eq!(
+        ndk!(pds[1], NdkCreateMr(0, Some(on_created), slot.context(), &mut mr)),
+        SUCCESS,
+        "an MR has no number before it is registered"
+    );
+    let mut bytes = vec![0u8; 2 * PAGE_SIZE];
+    let mut mdl = mdl(bytes.as_mut_ptr().cast(), 64);
+    let mut register = || {
+        let done = bench.slot();
+        let status = ndk!(mr, NdkRegisterMr(&mut mdl, 64, NDK_MR_FLAG_ALLOW_LOCAL_READ, Some(on_done), done.context()));
+        bench.done(status, done)
+    };
+    assert_eq!(register(), NO_RESOURCES, "a sixth region");
+    let [first, second] = regions;
+    close!(bench, first.mr => NdkCloseMr);
+    assert_eq!(register(), SUCCESS);
+    assert_eq!(slot.count(), 0);
+    close!(bench, mr => NdkCloseMr, second.mr => NdkCloseMr);
+    let [a, b, c] = pds;
+    close!(bench, a => NdkClosePd, b => NdkClosePd, c => NdkClosePd);
+    close!(bench, cqs[0] => NdkCloseCq, cqs[1] => NdkCloseCq, cqs[2] => NdkCloseCq);
     bench.close();
 }
 
