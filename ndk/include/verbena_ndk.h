@@ -872,8 +872,8 @@ typedef struct NDK_ADAPTER {
 } NDK_ADAPTER;
 
 /**
- * What NDIS asks an adapter for by `OID_NDK_STATISTICS`. Octets are those of whole frames as the MAC has them, without preamble and FCS, and frames
- * those of RDMA, acknowledgements included: since the card's reset. The rest counts since the adapter was opened.
+ * What NDIS asks an adapter for by `OID_NDK_STATISTICS`. Traffic counts since the reset of the card: frames of RDMA, acknowledgements included, and
+ * their octets, headers included, preamble and FCS not. The rest counts since the adapter was opened.
  */
 typedef struct NDIS_NDK_PERFORMANCE_COUNTERS {
   ULONG64 Connect;

@@ -274,8 +274,8 @@ pub struct NDIS_OPEN_NDK_ADAPTER_PARAMETERS {
     pub VPortId: ULONG,
 }
 
-/// What NDIS asks an adapter for by `OID_NDK_STATISTICS`. Octets are those of whole frames as the MAC has them, without preamble and FCS, and frames
-/// those of RDMA, acknowledgements included: since the card's reset. The rest counts since the adapter was opened.
+/// What NDIS asks an adapter for by `OID_NDK_STATISTICS`. Traffic counts since the reset of the card: frames of RDMA, acknowledgements included, and
+/// their octets, headers included, preamble and FCS not. The rest counts since the adapter was opened.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NDIS_NDK_PERFORMANCE_COUNTERS {
