@@ -3,6 +3,10 @@
 //! A slice that RustHDL's simulator does in seconds; `verbena replay` runs all of them through the
 //! verilated front.
 
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use pcap_file::pcap::PcapReader;
 use serde_json::Value;
 
 use super::*;
@@ -13,26 +17,43 @@ use verbena_abi::wire::RxVerdict;
 /// Frames taken from each group and expectation.
 const PER_KIND: usize = 10;
 
-fn bytes_of_hex(text: &str) -> Vec<u8> {
-    (0..text.len() / 2).map(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).expect("hexadecimal")).collect()
+/// A frame, and what the manifest says of it.
+struct Frame {
+    bytes: Vec<u8>,
+    entry: Value,
 }
 
-/// A slice of the manifest: short frames of every kind, evenly spread.
-fn frames() -> Vec<Value> {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/vectors/manifest.json");
-    let manifest: Value =
-        serde_json::from_str(&std::fs::read_to_string(path).expect("the manifest is there")).expect("the manifest is JSON");
-    let mut kinds = std::collections::BTreeMap::<(String, String), Vec<Value>>::new();
-    for frame in manifest["frames"].as_array().expect("the manifest has frames") {
-        if frame["length"].as_u64() < Some(700) {
-            let key = |name: &str| frame[name].as_str().unwrap_or_default().to_string();
-            kinds.entry((key("group"), key("expect"))).or_default().push(frame.clone());
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/vectors")
+}
+
+/// The bytes of a frame, from its capture.
+fn bytes_of(entry: &Value) -> Vec<u8> {
+    let path = folder().join(entry["pcap"].as_str().expect("the name of a capture"));
+    let index = entry["index"].as_u64().expect("a place in the capture");
+    let mut reader = PcapReader::new(File::open(&path).expect("the capture is there")).expect("a capture");
+    for _ in 0..index {
+        reader.next_packet().expect("as many frames as the manifest says").expect("a frame");
+    }
+    reader.next_packet().expect("as many frames as the manifest says").expect("a frame").data.into_owned()
+}
+
+/// A slice of the vectors: short frames of every kind, evenly spread.
+fn frames() -> Vec<Frame> {
+    let manifest = fs::read_to_string(folder().join("manifest.json")).expect("the manifest is there");
+    let manifest: Value = serde_json::from_str(&manifest).expect("the manifest is JSON");
+    let mut kinds = std::collections::BTreeMap::<(String, String), Vec<&Value>>::new();
+    for entry in manifest["frames"].as_array().expect("the manifest has frames") {
+        if entry["length"].as_u64() < Some(700) {
+            let key = |name: &str| entry[name].as_str().unwrap_or_default().to_string();
+            kinds.entry((key("group"), key("expect"))).or_default().push(entry);
         }
     }
-    let spread = |frames: Vec<Value>| {
-        (0..PER_KIND.min(frames.len())).map(|i| frames[i * frames.len() / PER_KIND.min(frames.len())].clone()).collect::<Vec<_>>()
+    let spread = |entries: Vec<&Value>| {
+        let take = PER_KIND.min(entries.len());
+        (0..take).map(|i| entries[i * entries.len() / take].clone()).collect::<Vec<_>>()
     };
-    kinds.into_values().flat_map(spread).collect()
+    kinds.into_values().flat_map(spread).map(|entry| Frame { bytes: bytes_of(&entry), entry }).collect()
 }
 
 /// A number of the manifest, written as a number or as hexadecimal text.
@@ -95,10 +116,9 @@ fn frames_of_other_tools_are_parsed_and_judged_as_the_manifest_says() {
     bench.uut.head.ready.next = true;
     bench.uut.line.ready.next = true;
     let mut stalls = Stalls::new(31);
-    for frame in &frames {
-        let (id, expect) = (frame["id"].as_str().unwrap(), frame["expect"].as_str().unwrap());
-        let bytes = bytes_of_hex(frame["hex"].as_str().unwrap());
-        let fields = &frame["fields"];
+    for Frame { bytes, entry } in &frames {
+        let (id, expect) = (entry["id"].as_str().unwrap(), entry["expect"].as_str().unwrap());
+        let fields = &entry["fields"];
         // The station that the frame is for.
         bench.uut.mac.next = pack(&bytes[..6]);
         let l3 = if bytes[12] == 0x81 { 18 } else { 14 };
@@ -137,7 +157,7 @@ fn frames_of_other_tools_are_parsed_and_judged_as_the_manifest_says() {
             _ => (),
         }
         assert!(report.is_roce, "{id}");
-        if !frame["icrc_valid"].as_bool().unwrap() {
+        if !entry["icrc_valid"].as_bool().unwrap() {
             assert!(!is_accepted && !report.icrc_ok, "{id}");
         }
         if is_accepted {
