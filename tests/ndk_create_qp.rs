@@ -1594,9 +1594,9 @@ fn check_refused(bench: &Bench, end: &End, size: QpSize, expected: NTSTATUS) {
 /// Checks that one of the five numbers may reach its limit, and that what is above it is refused; `size` puts it into a size that is small elsewhere.
 #[track_caller]
 fn check_limit(limit: impl Fn(&NDK_ADAPTER_INFO) -> u32, size: impl Fn(u32, QpSize) -> QpSize) {
-    for has_five_limits in [false, true] {
+    for has_other_limits in [false, true] {
         let mut bench = Bench::new();
-        if has_five_limits {
+        if has_other_limits {
             // No two of them are the same.
             let card = Arc::new(Spy::new(Arc::clone(&bench.sides[0].card)));
             card.answer(CapQueues::OFFSET, CapQueues::reset().with(CapQueues::LOG_RQ, 6).with(CapQueues::LOG_SQ, 5).raw());

@@ -271,14 +271,20 @@ fn a_card_that_goes_away_fails_everything_once_and_frees_everything() {
     assert!(card.is_memory_free(0));
 }
 
+/// A CQ whose calls are counted.
+fn counted_cq(adapter: &Arc<Adapter>) -> (Arc<Cq>, Calls) {
+    let calls = Calls::default();
+    let notified = calls.clone();
+    let cq = Cq::create_blocking(adapter, 32, Some(Box::new(move |_, _| notified.one()()))).unwrap();
+    (cq, calls)
+}
+
 /// Takes a card away with requests outstanding. The arm is in force by then, or comes later and behind an entry of the card's.
 fn card_goes_away_without_a_command(is_armed: bool) {
     let card = FakeCard::new();
     let adapter = Adapter::open(card.clone(), config()).unwrap();
     let pd = Pd::create(&adapter).unwrap();
-    let calls = Calls::default();
-    let notified = calls.clone();
-    let cq = Cq::create_blocking(&adapter, 32, Some(Box::new(move |_, _| notified.one()()))).unwrap();
+    let (cq, calls) = counted_cq(&adapter);
     let options = |context| QpOptions { context, receive_depth: 2, ..QpOptions::sender(8) };
     let qps = [1, 2].map(|context| Qp::create_blocking(&pd, &cq, &cq, options(context)).unwrap());
     let faults = Arc::new(Mutex::new(Vec::new()));
@@ -350,9 +356,7 @@ fn about_to_go(flags: &[WriteFlags]) -> (Arc<FakeCard>, Arc<Adapter>, Arc<Cq>, A
     let card = FakeCard::new();
     let adapter = Adapter::open(card.clone(), config()).unwrap();
     let pd = Pd::create(&adapter).unwrap();
-    let calls = Calls::default();
-    let notified = calls.clone();
-    let cq = Cq::create_blocking(&adapter, 32, Some(Box::new(move |_, _| notified.one()()))).unwrap();
+    let (cq, calls) = counted_cq(&adapter);
     let qp = Qp::create_blocking(&pd, &cq, &cq, QpOptions::sender(8)).unwrap();
     qp.connect_blocking(&peer()).unwrap();
     let mut queue = qp.take_send_queue().unwrap();
