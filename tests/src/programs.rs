@@ -8,8 +8,9 @@
 //! * entries of a queue come in the order of posting; behind one that failed every request has an entry, silent or not, that says cancelled;
 //! * a queue takes as many requests as it was made for, no more and no less; none is taken after a flush or a disconnect;
 //! * while nobody has ended the connection, no request fails and there is no disconnect event; a request with a wrong token never succeeds;
-//! * a write that succeeded has its bytes in the peer's memory, as they were when it was posted, and nothing is anywhere else; of a source not a
-//!   byte is changed, and it can be used again when the entry is there, or at once if the request was inline;
+//! * a write that succeeded has its bytes in the peer's memory, as they were when it was posted, or those of a later write of its queue to the same
+//!   place, and nothing is anywhere else; of a source not a byte is changed, and it can be used again when the entry is there, or at once if the
+//!   request was inline;
 //! * an entry behind an arm makes a notification;
 //! * when everything is closed, the cards reach no more memory than before, no number of an object is in use that was not, and no callback comes
 //!   any more;
@@ -31,9 +32,9 @@ use crate::ndk::{
 };
 use crate::{close, ndk};
 
-/// Bytes of a source and of a sink, in which each write has a place of its own.
+/// Bytes of a source and of a sink. In a source each write has a place of its own, in a sink each queue has.
 const SPACE: usize = 64 * 1024;
-/// Bytes between two places, at least.
+/// Bytes between two places, at least, and most bytes that are left out besides.
 const GAP: usize = 32;
 /// What a source is overwritten with when nobody may read it any more.
 const SCRIBBLE: u8 = 0xFF;
@@ -78,8 +79,8 @@ pub struct Program {
 enum Op {
     /// Two QPs with queues of `depth` that take `inline_bytes`, connected. Initiator requests and receives complete on these CQs of their sides.
     Connect { depth: u32, inline_bytes: u32, cqs: [usize; 2] },
-    /// A write of `len` bytes from `sges` places, some of which may have no bytes, with flags; `fault` spoils a token.
-    Write { pair: usize, side: usize, flags: u32, len: usize, sges: usize, fault: Fault },
+    /// A write.
+    Write { pair: usize, side: usize, write: Write },
     /// A receive.
     Receive { pair: usize, side: usize },
     /// `NdkFlush`.
@@ -98,6 +99,19 @@ enum Op {
     Poll { side: usize, cq: usize, most: usize },
     /// Time passes.
     Run { clocks: u64 },
+}
+
+/// A write of `len` bytes from `sges` places, some of which may have no bytes.
+#[derive(Clone, Copy, Debug)]
+struct Write {
+    flags: u32,
+    len: usize,
+    sges: usize,
+    fault: Fault,
+    /// Bytes that are left out before its places in source and sink.
+    shifts: [usize; 2],
+    /// It goes over an earlier write of its queue, this many bytes into the place of that one as far as there is room, instead of to a new place.
+    over: Option<usize>,
 }
 
 /// What is wrong with a write.
@@ -139,8 +153,10 @@ pub fn programs(longest: usize) -> impl Strategy<Value = Program> {
     let len = prop_oneof![20 => 0..=MOST_INLINE, 1 => MOST_INLINE..=LONGEST];
     let fault = prop_oneof![80 => Just(Fault::None), 1 => Just(Fault::Local), 1 => Just(Fault::Remote)];
     let sges = prop_oneof![3 => 1..=2usize, 1 => 0..=MOST_SGES];
-    let write = (which(), flags, len, sges, fault);
-    let write = write.prop_map(|((pair, side), flags, len, sges, fault)| Op::Write { pair, side, flags, len, sges, fault });
+    let over = prop_oneof![1 => Just(None), 1 => (0..=LONGEST).prop_map(Some)];
+    let write = (flags, len, sges, fault, [0..GAP, 0..GAP], over);
+    let write = write.prop_map(|(flags, len, sges, fault, shifts, over)| Write { flags, len, sges, fault, shifts, over });
+    let write = (which(), write).prop_map(|((pair, side), write)| Op::Write { pair, side, write });
     let op = prop_oneof![
         6 => connect.clone(),
         100 => write,
@@ -355,10 +371,22 @@ struct Posted {
     is_silent: bool,
     /// It has a wrong token, so it can't succeed.
     is_spoiled: bool,
-    /// Its place in source and sink.
-    place: Range<usize>,
+    /// Its place in the source.
+    source: Range<usize>,
+    /// What its queue may write over in the sink: the place of its first write there.
+    room: Range<usize>,
+    /// Its first byte in the sink.
+    sink: usize,
     bytes: Vec<u8>,
     status: Option<NTSTATUS>,
+}
+
+impl Posted {
+    /// Tells whether it has succeeded, once everything is over: a silent request without an entry has. One that failed may have come through too, as a
+    /// whole or in part.
+    fn is_done(&self) -> bool {
+        self.status.is_none_or(|status| status == SUCCESS)
+    }
 }
 
 /// A queue of a QP, as the model knows it.
@@ -517,7 +545,7 @@ impl<'a> Run<'a> {
             // A QP that is closed is not used any more.
             Op::Write { pair, side, .. } | Op::Receive { pair, side } | Op::Flush { pair, side }
                 if self.pairs[pair % count].closing_qps[side].is_some() => {}
-            Op::Write { pair, side, flags, len, sges, fault } => self.write(pair % count, side, flags, len, sges, fault),
+            Op::Write { pair, side, write } => self.write(pair % count, side, write),
             Op::Receive { pair, side } => self.receive(pair % count, side),
             Op::Flush { pair, side } => self.flush(pair % count, side),
             Op::Disconnect { pair, side } => self.disconnect(pair % count, side),
@@ -562,12 +590,18 @@ impl<'a> Run<'a> {
         });
     }
 
-    fn write(&mut self, index: usize, side: usize, flags: u32, len: usize, sges: usize, fault: Fault) {
-        let place = self.free..self.free + len;
-        if place.end + GAP > SPACE {
+    fn write(&mut self, index: usize, side: usize, write: Write) {
+        let Write { flags, len, sges, fault, shifts, over } = write;
+        let [place, new] = shifts.map(|shift| self.free + shift..self.free + shift + len);
+        if place.end.max(new.end) + GAP > SPACE {
             return;
         }
-        self.free = (place.end + GAP).next_multiple_of(GAP);
+        self.free = place.end.max(new.end) + GAP;
+        let earlier = self.pairs[index].initiators[side].posted.iter().rev().map(|posted| &posted.room).find(|room| room.len() >= len);
+        let (room, to) = match (over, earlier) {
+            (Some(into), Some(room)) => (room.clone(), room.start + into % (room.len() - len + 1)),
+            _ => (new.clone(), new.start),
+        };
         let request = self.next_request;
         self.next_request += 1;
         let bytes: Vec<u8> = (0..len).map(|at| (request as usize * 31 + at * 7) as u8 & 0x7F).collect();
@@ -585,7 +619,7 @@ impl<'a> Run<'a> {
         let (qp, queue) = (pair.connected.qps[side], &mut pair.initiators[side]);
         let (is_full, may_be_full) = (queue.held_at_least() >= pair.depth, queue.held_at_most() >= pair.depth);
         let is_too_long = is_inline && len > pair.inline_bytes;
-        let status = self.bench.write(qp, request, &sges, sink.va(place.start), spoiled(sink.token, Fault::Remote), flags);
+        let status = self.bench.write(qp, request, &sges, sink.va(to), spoiled(sink.token, Fault::Remote), flags);
         self.refused += u64::from(status != SUCCESS);
         match status {
             SUCCESS => {
@@ -598,7 +632,7 @@ impl<'a> Run<'a> {
                 pair.has_fault |= is_spoiled;
                 let is_silent = flags & NDK_OP_FLAG_SILENT_SUCCESS != 0;
                 queue.deferred = if flags & NDK_OP_FLAG_DEFER != 0 { queue.deferred + 1 } else { 0 };
-                queue.posted.push(Posted { request, is_silent, is_spoiled, place: place.clone(), bytes, status: None });
+                queue.posted.push(Posted { request, is_silent, is_spoiled, source: place.clone(), room, sink: to, bytes, status: None });
                 if is_inline {
                     self.scribble(side, place);
                 }
@@ -638,7 +672,8 @@ impl<'a> Run<'a> {
         match status {
             SUCCESS => {
                 assert!(!is_full, "a queue of {} takes one receive more", pair.depth);
-                queue.posted.push(Posted { request, is_silent: false, is_spoiled: false, place: 0..0, bytes: Vec::new(), status: None });
+                let (source, room, bytes) = (0..0, 0..0, Vec::new());
+                queue.posted.push(Posted { request, is_silent: false, is_spoiled: false, source, room, sink: 0, bytes, status: None });
             }
             NO_MORE_ENTRIES => assert!(is_full, "a queue that is not full is full"),
             CONNECTION_INVALID => assert!(!pair.is_whole, "a connection that nobody has ended is over"),
@@ -711,7 +746,7 @@ impl<'a> Run<'a> {
                     pair.receives[side].enter(entry);
                 }
                 64 => {
-                    let over: Vec<_> = pair.initiators[side].enter(entry).iter().map(|posted| posted.place.clone()).collect();
+                    let over: Vec<_> = pair.initiators[side].enter(entry).iter().map(|posted| posted.source.clone()).collect();
                     if entry.status == SUCCESS {
                         over.into_iter().for_each(|place| self.scribble(side, place));
                     }
@@ -857,27 +892,29 @@ impl<'a> Run<'a> {
             assert!(calls.iter().all(|call| *call == Call::Notified(SUCCESS)), "{calls:x?}");
             assert!(calls.len() <= arms, "{} notifications of {arms} arms", calls.len());
         }
-        let mut expected = [(); 2].map(|()| vec![CANARY; SPACE]);
+        // What is in the sinks, without the bytes that a write has explained.
+        let mut found = self.sinks.each_ref().map(|sink| sink.read(0, SPACE).into_iter().map(Some).collect::<Vec<_>>());
         for pair in &self.pairs {
             pair.disconnects.iter().for_each(|slot| assert_eq!(slot.count(), 1, "a disconnect calls once"));
             pair.connected.events.iter().for_each(|slot| assert!(slot.count() <= 1, "one disconnect event at most"));
             pair.queues().for_each(Queue::check);
             for (side, queue) in pair.initiators.iter().enumerate() {
-                for posted in &queue.posted {
-                    let found = self.sinks[1 - side].read(posted.place.start, posted.place.len());
-                    // A silent request without an entry has succeeded. One that failed may have come through, as a whole or in part.
-                    let is_done = posted.status.is_none_or(|status| status == SUCCESS);
-                    let is_right = |(found, new): (&u8, &u8)| match *found {
-                        CANARY => !is_done,
-                        found => found == *new && !posted.is_spoiled,
-                    };
-                    assert!(found.iter().zip(&posted.bytes).all(is_right), "bytes of request {}", posted.request);
-                    expected[1 - side][posted.place.clone()].copy_from_slice(&found);
+                // From the newest on: what is there is of a write behind which none has succeeded.
+                for posted in queue.posted.iter().rev() {
+                    for (found, new) in found[1 - side][posted.sink..].iter_mut().zip(&posted.bytes) {
+                        match found {
+                            Some(byte) if byte == new && !posted.is_spoiled => *found = None,
+                            Some(byte) => {
+                                assert!(!posted.is_done(), "request {} has left {byte:#x} where {new:#x} belongs", posted.request)
+                            }
+                            None => {}
+                        }
+                    }
                 }
             }
         }
-        for (sink, expected) in self.sinks.iter().zip(&expected) {
-            assert!(sink.read(0, SPACE) == *expected, "bytes where nobody has written");
+        for found in found {
+            assert!(found.into_iter().flatten().all(|byte| byte == CANARY), "bytes where nobody has written");
         }
         for (source, filled) in self.sources.iter().zip(&self.filled) {
             assert!(source.read(0, SPACE) == *filled, "bytes of a source are changed");
