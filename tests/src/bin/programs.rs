@@ -2,7 +2,8 @@
 
 use std::cell::Cell;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -18,8 +19,14 @@ use verbena_tests::programs::{environments, programs, Environment, Tally};
 const PER_BENCH: usize = 50;
 /// Time between two lines of progress where no bar can be drawn.
 const BETWEEN_LINES: Duration = Duration::from_secs(60);
+/// Exit code of a run that was interrupted, as shells have it.
+const INTERRUPTED: u8 = 130;
 
-/// Runs random programs of a consumer on two simulated cards, and holds each to the contract of NDKPI. Stops at the first one that breaks it.
+/// Somebody has asked for an end: no program begins any more.
+static IS_INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// Runs random programs of a consumer on two simulated cards, and holds each to the contract of NDKPI. Stops at the first one that breaks it,
+/// and on Ctrl-C behind the programs under way, with a tally of those that ran.
 ///
 /// Every 50 programs have a pair of cards of their own, in hosts that are fast or slow and on a link that loses frames or none, by chance.
 #[derive(Debug, Parser)]
@@ -53,6 +60,7 @@ struct Arguments {
 struct Report {
     seed: u64,
     first: usize,
+    count: usize,
     most_steps: u16,
     loss_ppm: Option<u32>,
     seconds: f64,
@@ -60,8 +68,9 @@ struct Report {
     tally: Tally,
 }
 
-fn main() -> anyhow::Result<()> {
+fn main() -> anyhow::Result<ExitCode> {
     let arguments = Arguments::parse();
+    ctrlc::set_handler(|| IS_INTERRUPTED.store(true, Ordering::Relaxed)).context("can't be told of an interrupt")?;
     let jobs = arguments.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)).max(1);
     let end = arguments.first.saturating_add(arguments.count);
     let progress = Progress::new(arguments.count);
@@ -70,7 +79,7 @@ fn main() -> anyhow::Result<()> {
         for _ in 0..jobs {
             scope.spawn(|| loop {
                 let first = next.fetch_add(PER_BENCH, Ordering::Relaxed);
-                if first >= end {
+                if first >= end || is_interrupted() {
                     break;
                 }
                 let more = share(&arguments, first, end.min(first + PER_BENCH), &progress);
@@ -79,16 +88,24 @@ fn main() -> anyhow::Result<()> {
         }
     });
     let (tally, seconds) = (tally.into_inner().expect("no share panics"), progress.end());
-    let Arguments { seed, first, steps: most_steps, loss: loss_ppm, .. } = arguments;
+    let Arguments { seed, first, count, steps: most_steps, loss: loss_ppm, .. } = arguments;
     let Tally { programs, steps, clocks, pairs, accepted, refused, succeeded, failed, silent } = tally;
     println!("{programs} programs of up to {most_steps} steps, each as the contract says: {seconds:.0} s, seed {seed}");
     println!("{steps} steps, {clocks} clocks, {pairs} pairs of QPs");
     println!("{accepted} requests accepted: {succeeded} succeeded, {silent} did so in silence, {failed} failed or were flushed; {refused} refused");
     if let Some(file) = &arguments.json {
-        let report = serde_json::to_string_pretty(&Report { seed, first, most_steps, loss_ppm, seconds, tally })?;
+        let report = serde_json::to_string_pretty(&Report { seed, first, count, most_steps, loss_ppm, seconds, tally })?;
         std::fs::write(file, report + "\n").with_context(|| format!("can't write {}", file.display()))?;
     }
-    Ok(())
+    if tally.programs < count as u64 {
+        eprintln!("interrupted: {} of {count} programs have run", tally.programs);
+        return Ok(INTERRUPTED.into());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn is_interrupted() -> bool {
+    IS_INTERRUPTED.load(Ordering::Relaxed)
 }
 
 /// Runs the programs `first..end` on a new pair of cards.
@@ -103,6 +120,9 @@ fn share(arguments: &Arguments, first: usize, end: usize, progress: &Progress) -
         let mut cards = environment.cards();
         let mut tally = Tally::default();
         for number in first..end {
+            if is_interrupted() {
+                break;
+            }
             at.set(number);
             tally += cards.run(&program(number));
             progress.add();
