@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use verbena_abi::limits::MAX_MTU;
-use verbena_abi::regs::Counter;
+use verbena_abi::limits::{self, MAX_MTU};
+use verbena_abi::regs::{Counter, Doorbell};
 use verbena_host::ndk::NtStatus;
 use verbena_host::{Device, DmaBuffer};
 use verbena_ndk::abi::*;
@@ -1635,6 +1635,29 @@ fn write_54_that_meets_a_flush_or_the_close_of_the_connector_completes_once_or_f
             pair.reconnect();
         }
     }
+    pair.close();
+}
+
+#[test]
+fn doorbells_that_come_late_to_a_dead_qp_flush_nothing() {
+    let mut pair = Pair::new(QpSize::default());
+    pair.post(0, 0, 50, 100, 0);
+    pair.post(1, 50, 50, 200, 0);
+    pair.succeed([0, 1]);
+    ndk!(pair.qp(), NdkFlush());
+    pair.bench.settle();
+    // As of a processor that was interrupted between the decision to ring and the doorbell; and indices that nobody can ring for.
+    for index in [1, 2, 0, 600, 0x8000, 0xFFFF] {
+        pair.bench.sides[0].card.bar().write32(Doorbell::Sq.offset(limits::FIRST_QPN), index);
+        pair.bench.settle();
+        assert_eq!(pair.bench.take(pair.ends[0].initiator_cq, 64), [], "after doorbell {index}");
+        let anomalies = pair.bench.sides[0].host().anomalies();
+        assert_eq!((anomalies.stray_completions(), anomalies.dead_cqs()), (0, 0), "after doorbell {index}");
+    }
+    pair.reconnect();
+    pair.post(2, 0, 50, 300, 0);
+    pair.succeed([2]);
+    pair.check();
     pair.close();
 }
 

@@ -443,7 +443,8 @@ pub const BAR0_ADDR_BITS: usize = {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Doorbell {
-    /// Send queue: new free-running producer index, in requests, bits 15:0.
+    /// Send queue: new free-running producer index, in requests, bits 15:0. The last one written counts: where several processors
+    /// ring for one queue, whoever finds that a later index was rung for before rings for that one again.
     Sq = 0x0,
     /// Receive queue: new free-running producer index. Ignored by this build.
     Rq = 0x4,

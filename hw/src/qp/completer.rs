@@ -33,6 +33,11 @@
 //! done, and then its queue pair is dead. An acknowledgement that fits nothing is counted
 //! (`ghost`), never acted on.
 //!
+//! A flush goes as far as the newest doorbell says, by a queue's depth at most. An index that is behind what is done, or further ahead than a queue
+//! is deep, flushes nothing: a doorbell of another processor may be late and take the index back, until the driver rings for the
+//! later one again ([`Doorbell::Sq`]).
+//!
+//! [`Doorbell::Sq`]: verbena_abi::regs::Doorbell::Sq
 //! [`SQ_DEPTH`]: verbena_abi::limits::SQ_DEPTH
 
 use rust_hdl::prelude::*;
@@ -188,6 +193,8 @@ pub struct Completer {
     entry: Signal<Local, Entry>,
     margin: Signal<Local, Bits<24>>,
     is_known: Signal<Local, Bit>,
+    to_flush: Signal<Local, Bits<16>>,
+    is_posted: Signal<Local, Bit>,
     is_acked: Signal<Local, Bit>,
     needs_cqe: Signal<Local, Bit>,
     advance: Signal<Local, Bit>,
@@ -220,6 +227,7 @@ pub struct Completer {
     write_op: Constant<Bits<8>>,
     fatal_kind: Constant<Bits<8>>,
     slot_mask: Constant<Bits<16>>,
+    depth: Constant<Bits<16>>,
     slot_bits: Constant<Bits<5>>,
     last_qpn: Constant<Qpn>,
 }
@@ -309,6 +317,8 @@ impl Default for Completer {
             entry: Default::default(),
             margin: Default::default(),
             is_known: Default::default(),
+            to_flush: Default::default(),
+            is_posted: Default::default(),
             is_acked: Default::default(),
             needs_cqe: Default::default(),
             advance: Default::default(),
@@ -342,6 +352,7 @@ impl Default for Completer {
             fatal_kind: Constant::new((queue::EventKind::QpFatal as u8).to_bits()),
             slot_bits: Constant::new(limits::LOG_SQ_DEPTH.to_bits()),
             slot_mask: Constant::new((limits::SQ_DEPTH - 1).to_bits()),
+            depth: Constant::new(limits::SQ_DEPTH.to_bits()),
             last_qpn: Constant::new((limits::QPS - 1).to_bits()),
         }
     }
@@ -460,6 +471,8 @@ impl Logic for Completer {
         self.entry.next = self.entries.read_data.val();
         self.margin.next = self.acked.q.val() - self.entry.val().last_psn - 1;
         self.is_known.next = self.index.q.val() != self.issued_now.val().index;
+        self.to_flush.next = self.producer.val() - self.index.q.val();
+        self.is_posted.next = self.to_flush.val().any() & (self.to_flush.val() <= self.depth.val());
         self.is_acked.next = !self.margin.val().get_bit(23);
         self.needs_cqe.next = self.entry.val().signaled | self.entry.val().status.any();
         self.advance.next = false;
@@ -616,7 +629,7 @@ impl Logic for Completer {
                 }
             }
             State::Flush => {
-                if self.index.q.val() == self.producer.val() {
+                if !self.is_posted.val() {
                     self.state.d.next = State::Store;
                 } else {
                     self.cqes.fill.valid.next = true;
