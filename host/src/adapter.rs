@@ -312,7 +312,8 @@ impl Adapter {
             return Err(Error::AboveLimit { what: "event_vector", value: u64::from(config.event_vector), limit });
         }
 
-        // Room for all that can be outstanding: an arm and an overrun of each CQ, two faults of each QP, one command.
+        // Room for an arm and an overrun of each CQ, two faults of each QP, and one command. Arms that are satisfied thousands of
+        // times while nobody processes events can fill it; the card then keeps one arm of each CQ and 64 faults, and counts what it loses.
         let wanted = Ring::with_slots(2 * (info.max_cqs + info.max_qps + limits::FIRST_QPN) + 1);
         let ring = Ring::new(wanted.log_depth().min(log_eq_limit));
         let memory = Arc::clone(&device).alloc(ring.depth() as usize * size_of::<Eqe>(), 4096)?;

@@ -301,6 +301,11 @@ impl Cq {
             let index = reader.consumer & ((1 << CQ_INDEX_BITS) - 1);
             self.adapter.bar().write32(Doorbell::CqConsumer.offset(self.cqn), index);
         }
+        // The card has yet to answer an arm that the driver has satisfied, and can't say then whether this is what it has answered.
+        let is_early = (reader.armed, reader.at_card) == (Some(ArmKind::Solicited), Some(ArmKind::Any));
+        if is_early && out[..filled].iter().any(|completion| completion.status != SUCCESS) {
+            self.make_due(&mut reader);
+        }
         if is_lost {
             filled += reader.take_lost(&mut out[filled..]);
             // The card tells of none of them.

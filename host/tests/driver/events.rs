@@ -300,6 +300,38 @@ fn a_flushed_receive_that_is_polled_before_its_notification_leaves_it_due_once()
 }
 
 #[test]
+fn a_failure_that_is_polled_while_the_card_answers_an_earlier_arm_is_told() {
+    for (fails, calls) in [(true, 2), (false, 1)] {
+        let (card, (notices, callback)) = (FakeCard::new(), recorder());
+        let (adapter, cq, mut sq) = connected(&card, callback);
+        let options = QpOptions { receive_depth: 1, ..QpOptions::sender(1) };
+        let other = Qp::create_blocking(sq.qp().pd(), &cq, &cq, options).unwrap();
+        other.take_receive_queue().unwrap().post(1, &[]).unwrap();
+        card.state().hold_requests = true;
+        sq.write(2, &[], 0, 0, WriteFlags::NONE).unwrap();
+        // The driver itself satisfies this one, and the card is armed still.
+        cq.arm(ArmKind::Any);
+        other.flush();
+        adapter.process_events();
+        assert_eq!((notices.lock().unwrap().len(), drain(&cq).len()), (1, 1));
+        cq.arm(ArmKind::Solicited);
+        if fails {
+            card.fail(sq.qp().qpn(), CqeStatus::RetryExceeded, 0);
+        } else {
+            card.complete(sq.qp().qpn(), 1);
+        }
+        assert_eq!(drain(&cq).len(), 1, "polled before the event is processed");
+        adapter.process_events();
+        assert_eq!(notices.lock().unwrap().len(), calls, "failure: {fails}");
+        // Once.
+        adapter.process_events();
+        cq.arm(ArmKind::Solicited);
+        adapter.process_events();
+        assert_eq!(notices.lock().unwrap().len(), calls, "failure: {fails}");
+    }
+}
+
+#[test]
 fn receives_of_a_qp_that_is_gone_are_still_polled() {
     let adapter = Adapter::open(FakeCard::new(), config()).unwrap();
     let pd = Pd::create(&adapter).unwrap();
