@@ -8,12 +8,14 @@ use tracing::{span, Event, Level, Metadata, Subscriber};
 use verbena_abi::regs::{AbiVersion, CapCqs, CapInline, CapMessage, CapMrs, CapPds, CapQueues, CapReads, CapSges, WideCounter};
 use verbena_host::ndk::NtStatus;
 use verbena_ndk::abi::*;
-use verbena_ndk::open::VerbenaQueryStatistics;
+use verbena_ndk::open::{VerbenaCloseNdkAdapter, VerbenaQueryStatistics};
 use verbena_tests::ndk::{
     mdl, nt, on_closed, on_created, on_done, on_notified, open, Bench, Call, QpSize, INVALID_PARAMETER, PENDING, SUCCESS,
 };
 use verbena_tests::spy::Spy;
 use verbena_tests::{close, ndk};
+
+const NO_RESOURCES: NTSTATUS = nt(NtStatus::INSUFFICIENT_RESOURCES);
 
 #[test]
 fn a_write_from_one_consumer_to_the_other_and_everything_closed_in_an_unfriendly_order() {
@@ -53,6 +55,24 @@ fn an_adapter_is_opened_for_versions_that_there_are() {
     for (major, minor) in [(0, 0), (1, 3), (2, 2), (3, 0)] {
         assert_eq!(open(device, major, minor), Err(nt(NtStatus::BAD_VERSION)), "{major}.{minor}");
     }
+    bench.close();
+}
+
+#[test]
+fn a_device_has_one_adapter_at_a_time() {
+    let mut bench = Bench::new();
+    let (device, pd) = (bench.sides[0].device, bench.pd(0));
+    for _ in 0..2 {
+        assert_eq!(open(device, 2, 1), Err(NO_RESOURCES));
+    }
+    // The one that there is hears of its events still.
+    close!(bench, pd => NdkClosePd);
+    // SAFETY: nothing that was created from the adapter is left.
+    unsafe { VerbenaCloseNdkAdapter(device, bench.sides[0].adapter) };
+    assert_eq!(open(device, 3, 0), Err(nt(NtStatus::BAD_VERSION)), "which opens nothing");
+    bench.sides[0].adapter = open(device, 2, 1).expect("it is closed");
+    let pd = bench.pd(0);
+    close!(bench, pd => NdkClosePd);
     bench.close();
 }
 
@@ -98,7 +118,6 @@ fn the_limits_are_those_of_the_card() {
 
 #[test]
 fn numbers_that_are_used_up_are_told_and_come_back_with_a_close() {
-    const NO_RESOURCES: NTSTATUS = nt(NtStatus::INSUFFICIENT_RESOURCES);
     let mut bench = Bench::new();
     let card = Arc::new(Spy::new(Arc::clone(&bench.sides[0].card)));
     // Label 0 of a domain and index 0 of a region are not used.

@@ -177,6 +177,11 @@ impl ReceiveQueue {
         &self.qp
     }
 
+    /// Returns the most scatter/gather entries of a receive.
+    pub fn max_sges(&self) -> u32 {
+        self.max_sges
+    }
+
     /// Posts a receive into the bytes of `sges`, connected or not. It makes exactly one completion with `context`.
     ///
     /// A failure posts nothing, makes no completion, and leaves the queue working: [`Error::ReceivesStopped`],

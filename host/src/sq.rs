@@ -413,6 +413,11 @@ impl SendQueue {
         &self.qp
     }
 
+    /// Returns the most scatter/gather entries of a request.
+    pub fn max_sges(&self) -> u32 {
+        self.max_sges
+    }
+
     /// Returns the most inline bytes of a request.
     pub fn max_inline_bytes(&self) -> u32 {
         self.max_inline_bytes

@@ -966,7 +966,7 @@ extern "C" {
  * Opens an adapter (`OPEN_NDK_ADAPTER_HANDLER`). May block.
  *
  * Gives `NDIS_STATUS_BAD_VERSION` for a major number that there is none of, or a minor number above the highest,
- * and the driver's status if the card can't be opened. A device is opened once at a time.
+ * `NDIS_STATUS_RESOURCES` for a device that is open, since a card has one driver at a time, and the driver's status if the card can't be opened.
  *
  * By contract: `device` is a handle of a device, `parameters` and `adapter` are valid.
  */
@@ -978,7 +978,7 @@ NDIS_STATUS VerbenaOpenNdkAdapter(NDIS_HANDLE device,
  * Closes an adapter (`CLOSE_NDK_ADAPTER_HANDLER`). Blocks until everything that was created from it is closed, and every callback
  * has returned; it runs the callbacks meanwhile. Where it waits for long, it warns in the log that objects are left. Not for use inside a callback.
  *
- * By contract: `adapter` came from `VerbenaOpenNdkAdapter` and is not used any more.
+ * By contract: `adapter` came from `VerbenaOpenNdkAdapter` with this `device` and is not used any more.
  */
 void VerbenaCloseNdkAdapter(NDIS_HANDLE device,
                             struct NDK_ADAPTER *adapter);

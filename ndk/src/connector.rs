@@ -201,14 +201,14 @@ unsafe extern "C" fn connect_with_shared_endpoint(
     pending(submitted)
 }
 
-/// Returns the driver's callback for the consumer's, which gets the reason 0: none is known.
+/// Returns the driver's callback for the consumer's.
 fn disconnect_event(event: Option<unsafe extern "C" fn(PVOID)>, context: PVOID) -> Option<DisconnectCallback> {
     let (event, context) = (event?, Context::new(context));
     // SAFETY: the consumer gave function and context for this call, which is over before the connector's close is.
     Some(Box::new(move || unsafe { event(context.pointer()) }))
 }
 
-/// As [`disconnect_event`], with a reason.
+/// As [`disconnect_event`], with a reason, which is 0: none is known.
 fn disconnect_event_ex(event: Option<unsafe extern "C" fn(PVOID, ULONG)>, context: PVOID) -> Option<DisconnectCallback> {
     let (event, context) = (event?, Context::new(context));
     // SAFETY: as there.

@@ -4,6 +4,7 @@
 //! its open and close handlers, which have these signatures.
 
 use std::ffi::c_void;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use tracing::Level;
@@ -26,12 +27,14 @@ pub struct CardHandle {
     device: Arc<dyn Device>,
     config: AdapterConfig,
     exchange: Arc<Exchange>,
+    /// There is an adapter: a card has one event queue, so one driver.
+    is_open: AtomicBool,
 }
 
 impl CardHandle {
     /// Returns the handle of a card. Adapters whose cards share an exchange can connect.
     pub fn new(device: Arc<dyn Device>, config: AdapterConfig, exchange: Arc<Exchange>) -> Box<Self> {
-        Box::new(Self { device, config, exchange })
+        Box::new(Self { device, config, exchange, is_open: AtomicBool::new(false) })
     }
 
     /// Returns the number by which C names the handle. [`VerbenaCloseDevice`] takes it back.
@@ -49,7 +52,7 @@ pub fn process_exchange() -> Arc<Exchange> {
 /// Opens an adapter (`OPEN_NDK_ADAPTER_HANDLER`). May block.
 ///
 /// Gives `NDIS_STATUS_BAD_VERSION` for a major number that there is none of, or a minor number above the highest,
-/// and the driver's status if the card can't be opened. A device is opened once at a time.
+/// `NDIS_STATUS_RESOURCES` for a device that is open, since a card has one driver at a time, and the driver's status if the card can't be opened.
 ///
 /// # Safety
 /// `device` is a handle of a device, `parameters` and `adapter` are valid.
@@ -67,6 +70,10 @@ pub unsafe extern "C" fn VerbenaOpenNdkAdapter(
     let wanted = parameters.Version;
     let offered = VERSIONS.into_iter().find(|version| version.Major == wanted.Major && wanted.Minor <= version.Minor);
     let Some(version) = offered else { return status(NtStatus::BAD_VERSION) };
+    if device.is_open.swap(true, Ordering::AcqRel) {
+        tracing::error!("opening an adapter: its device is open");
+        return status(NtStatus::INSUFFICIENT_RESOURCES);
+    }
     match Adapter::open(Arc::clone(&device.device), device.config.clone()) {
         Ok(host) => {
             *adapter = AdapterObject::new(ConnectionManager::new(&host, &device.exchange), version).into_public();
@@ -74,6 +81,7 @@ pub unsafe extern "C" fn VerbenaOpenNdkAdapter(
         }
         Err(error) => {
             tracing::error!(%error, "opening an adapter");
+            device.is_open.store(false, Ordering::Release);
             failed(&error)
         }
     }
@@ -83,9 +91,9 @@ pub unsafe extern "C" fn VerbenaOpenNdkAdapter(
 /// has returned; it runs the callbacks meanwhile. Where it waits for long, it warns in the log that objects are left. Not for use inside a callback.
 ///
 /// # Safety
-/// `adapter` came from [`VerbenaOpenNdkAdapter`] and is not used any more.
+/// `adapter` came from [`VerbenaOpenNdkAdapter`] with this `device` and is not used any more.
 #[no_mangle]
-pub unsafe extern "C" fn VerbenaCloseNdkAdapter(_device: NDIS_HANDLE, adapter: *mut NDK_ADAPTER) {
+pub unsafe extern "C" fn VerbenaCloseNdkAdapter(device: NDIS_HANDLE, adapter: *mut NDK_ADAPTER) {
     if adapter.is_null() {
         return;
     }
@@ -118,6 +126,10 @@ pub unsafe extern "C" fn VerbenaCloseNdkAdapter(_device: NDIS_HANDLE, adapter: *
     // What commands still have under way ends here; there is no way to say that it does not.
     if let Err(error) = host.close_blocking() {
         tracing::error!(%error, "closing an adapter");
+    }
+    // SAFETY: the caller vouches for the handle.
+    if let Some(device) = unsafe { device.cast::<CardHandle>().as_ref() } {
+        device.is_open.store(false, Ordering::Release);
     }
 }
 

@@ -157,13 +157,19 @@ unsafe extern "C" fn write(
     let Some(object) = (unsafe { Object::<QpObject>::borrow(qp) }) else { return status(NtStatus::INVALID_PARAMETER) };
     // SAFETY: as above.
     let queue = unsafe { object.initiator() };
+    let (context, flags) = (context as u64, WriteFlags(flags));
+    let is_inline = flags.contains(WriteFlags::INLINE);
+    // Before a slice is made of it: a list that is too long need not be there.
+    if !is_inline && count > queue.max_sges() {
+        // SAFETY: as above.
+        return unsafe { refuse(qp, NtStatus::DATA_OVERRUN) };
+    }
     // SAFETY: the list is the consumer's, valid during the call.
     let Some(sges) = (unsafe { sges(list, count) }) else {
         // SAFETY: as above.
         return unsafe { refuse(qp, NtStatus::INVALID_PARAMETER) };
     };
-    let (context, flags) = (context as u64, WriteFlags(flags));
-    outcome(if flags.contains(WriteFlags::INLINE) {
+    outcome(if is_inline {
         // Before anything looks at the memory: there is none at null, and as much as an entry can name there need not be.
         if sges.iter().any(|sge| sge.va == 0 && sge.len_bytes != 0) {
             // SAFETY: as above.
@@ -183,12 +189,16 @@ unsafe extern "C" fn write(
 }
 
 unsafe extern "C" fn receive(qp: *mut NDK_QP, context: PVOID, list: *const NDK_SGE, count: ULONG) -> NTSTATUS {
-    // SAFETY: the consumer gives a live QP and a list that is valid during the call.
-    let (Some(qp), Some(sges)) = (unsafe { Object::<QpObject>::borrow(qp) }, unsafe { sges(list, count) }) else {
-        return status(NtStatus::INVALID_PARAMETER);
-    };
+    // SAFETY: the consumer gives a live QP.
+    let Some(qp) = (unsafe { Object::<QpObject>::borrow(qp) }) else { return status(NtStatus::INVALID_PARAMETER) };
     // SAFETY: the consumer posts receives serially, and nobody else has a reference.
     let queue = unsafe { (*qp.receive.get()).as_mut() }.expect("taken by the drop alone");
+    // As in `write`.
+    if count > queue.max_sges() {
+        return status(NtStatus::DATA_OVERRUN);
+    }
+    // SAFETY: the list is the consumer's, valid during the call.
+    let Some(sges) = (unsafe { sges(list, count) }) else { return status(NtStatus::INVALID_PARAMETER) };
     outcome(queue.post(context as u64, sges))
 }
 
