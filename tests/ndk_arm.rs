@@ -803,7 +803,7 @@ impl Rig {
 #[test]
 fn a_cq_is_not_moderated_unless_it_is_asked_for_and_the_last_wish_counts() {
     let rig = Rig::new(DEPTH);
-    assert_ne!(info(&rig.bench).AdapterFlags & NDK_ADAPTER_FLAG_CQ_INTERRUPT_MODERATION_SUPPORTED, 0);
+    assert_ne!(rig.bench.info(0).AdapterFlags & NDK_ADAPTER_FLAG_CQ_INTERRUPT_MODERATION_SUPPORTED, 0);
     rig.check_moderation(&When::AtOnce);
     // choice: both without a limit would never call; a count above the depth is none.
     for count in [MAX, DEPTH + 1] {
@@ -865,19 +865,11 @@ fn a_cq_that_is_closed_calls_no_more_though_a_notification_is_held_back() {
 
 // What a CQ is not able to do.
 
-fn info(bench: &Bench) -> NDK_ADAPTER_INFO {
-    let mut info = std::mem::MaybeUninit::<NDK_ADAPTER_INFO>::zeroed();
-    let mut size = 104;
-    assert_eq!(ndk!(bench.sides[0].adapter, NdkQueryAdapterInfo(info.as_mut_ptr(), &mut size)), SUCCESS);
-    // SAFETY: the provider has filled it.
-    unsafe { info.assume_init() }
-}
-
 #[test]
 fn there_is_no_resizing_and_the_adapter_says_so() {
     let bench = Bench::new();
     let (cq, notified) = bench.cq(0, 16);
-    let info = info(&bench);
+    let info = bench.info(0);
     assert_eq!(info.AdapterFlags & NDK_ADAPTER_FLAG_CQ_RESIZE_SUPPORTED, 0);
     let slot = bench.slot();
     for (depth, expected) in [

@@ -594,24 +594,12 @@ impl Bench {
 
     /// Posts a write.
     pub fn write(&self, qp: *mut NDK_QP, request: u64, sges: &[NDK_SGE], remote: u64, token: u32, flags: u32) -> NTSTATUS {
-        ndk!(qp, NdkWrite(request as PVOID, sges.as_ptr(), sges.len() as u32, remote, token, flags))
+        write(qp, request, sges, remote, token, flags)
     }
 
     /// Takes up to `most` completions of a CQ.
     pub fn take(&self, cq: *mut NDK_CQ, most: usize) -> Vec<Entry> {
-        let mut results: Vec<NDK_RESULT_EX> = Vec::with_capacity(most);
-        let count = ndk!(cq, NdkGetCqResultsEx(results.as_mut_ptr(), most as u32)) as usize;
-        assert!(count <= most, "{count} completions, {most} were asked for");
-        // SAFETY: the provider has written so many.
-        unsafe { results.set_len(count) };
-        let entry = |result: NDK_RESULT_EX| Entry {
-            status: result.Status,
-            qp: result.QPContext as u64,
-            request: result.RequestContext as u64,
-            operation: result.Type as u32,
-            code: result.ProviderErrorCode,
-        };
-        results.into_iter().map(entry).collect()
+        take(cq, most)
     }
 
     /// Waits until a CQ has given `count` completions.
@@ -677,6 +665,28 @@ macro_rules! close {
         }),*];
         slots.into_iter().for_each(|slot| $bench.closed(slot));
     }};
+}
+
+/// As [`Bench::write`], for any thread.
+pub fn write(qp: *mut NDK_QP, request: u64, sges: &[NDK_SGE], remote: u64, token: u32, flags: u32) -> NTSTATUS {
+    ndk!(qp, NdkWrite(request as PVOID, sges.as_ptr(), sges.len() as u32, remote, token, flags))
+}
+
+/// As [`Bench::take`], for any thread.
+pub fn take(cq: *mut NDK_CQ, most: usize) -> Vec<Entry> {
+    let mut results: Vec<NDK_RESULT_EX> = Vec::with_capacity(most);
+    let count = ndk!(cq, NdkGetCqResultsEx(results.as_mut_ptr(), most as u32)) as usize;
+    assert!(count <= most, "{count} completions, {most} were asked for");
+    // SAFETY: the provider has written so many.
+    unsafe { results.set_len(count) };
+    let entry = |result: NDK_RESULT_EX| Entry {
+        status: result.Status,
+        qp: result.QPContext as u64,
+        request: result.RequestContext as u64,
+        operation: result.Type as u32,
+        code: result.ProviderErrorCode,
+    };
+    results.into_iter().map(entry).collect()
 }
 
 /// Opens an adapter with a version of the caller's choice.

@@ -9,8 +9,8 @@
 //! * a queue takes as many requests as it was made for, no more and no less; none is taken after a flush or a disconnect;
 //! * while nobody has ended the connection, no request fails and there is no disconnect event; a request with a wrong token never succeeds;
 //! * a write that succeeded has its bytes in the peer's memory, as they were when it was posted, or those of a later write of its queue to the same
-//!   place, and nothing is anywhere else; of a source not a byte is changed, and it can be used again when the entry is there, or at once if the
-//!   request was inline;
+//!   place, and nothing is anywhere else; of a source not a byte is changed, and it can be used again when the entry is there,
+//!   whatever that says, or at once if the request was inline;
 //! * an entry behind an arm makes a notification;
 //! * when everything is closed, the cards reach no more memory than before, no number of an object is in use that was not, and no callback comes
 //!   any more;
@@ -32,7 +32,7 @@ use crate::ndk::{
 };
 use crate::{close, ndk};
 
-/// Bytes of a source and of a sink. In a source each write has a place of its own, in a sink each queue has.
+/// Bytes of a source and of a sink. In a source each write has a place of its own, in a sink each queue has. It is enough for some 200 writes; what does not fit is left out.
 const SPACE: usize = 64 * 1024;
 /// Bytes between two places, at least, and most bytes that are left out besides.
 const GAP: usize = 32;
@@ -747,9 +747,7 @@ impl<'a> Run<'a> {
                 }
                 64 => {
                     let over: Vec<_> = pair.initiators[side].enter(entry).iter().map(|posted| posted.source.clone()).collect();
-                    if entry.status == SUCCESS {
-                        over.into_iter().for_each(|place| self.scribble(side, place));
-                    }
+                    over.into_iter().for_each(|place| self.scribble(side, place));
                 }
                 other => panic!("an entry of kind {other}"),
             }

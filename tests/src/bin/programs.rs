@@ -26,7 +26,7 @@ const INTERRUPTED: u8 = 130;
 static IS_INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 /// Runs random programs of a consumer on two simulated cards, and holds each to the contract of NDKPI. Stops at the first one that breaks it,
-/// and on Ctrl-C behind the programs under way, with a tally of those that ran.
+/// and on Ctrl-C behind the programs under way, with a tally of those that ran; on a second Ctrl-C at once.
 ///
 /// Every 50 programs have a pair of cards of their own, in hosts that are fast or slow and on a link that loses frames or none, by chance.
 #[derive(Debug, Parser)]
@@ -70,7 +70,7 @@ struct Report {
 
 fn main() -> anyhow::Result<ExitCode> {
     let arguments = Arguments::parse();
-    ctrlc::set_handler(|| IS_INTERRUPTED.store(true, Ordering::Relaxed)).context("can't be told of an interrupt")?;
+    ctrlc::set_handler(interrupt).context("can't be told of an interrupt")?;
     let jobs = arguments.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)).max(1);
     let end = arguments.first.saturating_add(arguments.count);
     let progress = Progress::new(arguments.count);
@@ -102,6 +102,13 @@ fn main() -> anyhow::Result<ExitCode> {
         return Ok(INTERRUPTED.into());
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Has programs begin no more. The second time it ends everything: a program may hang.
+fn interrupt() {
+    if IS_INTERRUPTED.swap(true, Ordering::Relaxed) {
+        std::process::exit(INTERRUPTED.into());
+    }
 }
 
 fn is_interrupted() -> bool {
