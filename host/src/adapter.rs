@@ -313,7 +313,8 @@ impl Adapter {
         }
 
         // Room for an arm and an overrun of each CQ, two faults of each QP, and one command. Arms that are satisfied thousands of
-        // times while nobody processes events can fill it; the card then keeps one arm of each CQ and 64 faults, and counts what it loses.
+        // times while nobody processes events can fill it; the card then keeps one arm of each CQ and 64 faults of requesters and of
+        // responders each, and counts what it loses.
         let wanted = Ring::with_slots(2 * (info.max_cqs + info.max_qps + limits::FIRST_QPN) + 1);
         let ring = Ring::new(wanted.log_depth().min(log_eq_limit));
         let memory = Arc::clone(&device).alloc(ring.depth() as usize * size_of::<Eqe>(), 4096)?;

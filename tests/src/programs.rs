@@ -32,7 +32,8 @@ use crate::ndk::{
 };
 use crate::{close, ndk};
 
-/// Bytes of a source and of a sink. In a source each write has a place of its own, in a sink each queue has. It is enough for some 200 writes; what does not fit is left out.
+/// Bytes of a source and of a sink. In a source each write has a place of its own, in a sink each queue has.
+/// What does not fit any more is not posted.
 const SPACE: usize = 64 * 1024;
 /// Bytes between two places, at least, and most bytes that are left out besides.
 const GAP: usize = 32;
